@@ -84,6 +84,20 @@ def test_a_failed_renewal_is_logged_and_the_token_is_used_until_it_expires(
     assert source.current().token == "token-5"
 
 
+def test_a_failed_renewal_is_repeated_when_the_token_expires(
+    source: TokenSource, provider: Provider, clock: FakeClock
+) -> None:
+    source.current()
+    provider.failure = ValueError("an outage")
+    clock.advance(LIFE_MS - 5_000)
+    source.current()
+    provider.failure = None
+    clock.advance(4_999)
+    assert source.current().token == "token-1"
+    clock.advance(1)
+    assert source.current().token == "token-3"
+
+
 def test_several_clients_do_not_repeat_a_failure(source: TokenSource, provider: Provider) -> None:
     provider.failure = KeyError("AWS_PROFILE")
     for _ in range(3):

@@ -33,7 +33,7 @@ from streamgroups_kafka.client.jaas import PROVIDER
 
 logger = logging.getLogger(__name__)
 
-#: How long a failed renewal is not repeated while the token is valid, as in librdkafka.
+#: How long a failed renewal is not repeated while the token is valid, as in librdkafka. Its expiry ends the wait.
 _RETRY_MS = 10_000
 #: How long the failure is not repeated without a valid token: several clients are created at once.
 _RETRY_WITHOUT_TOKEN_MS = 1_000
@@ -97,10 +97,11 @@ class TokenSource:
         try:
             token = checked_token(self._call_provider(), self._name, now)
         except StreamGroupsError as e:
-            is_valid = self._token is not None and now < self._token.expires_at_ms
+            expires_at_ms = 0 if self._token is None else self._token.expires_at_ms
+            is_valid = now < expires_at_ms
             # The answer of a token endpoint could repeat a secret.
             self._failure = e.with_text(self._without_secrets(e.what), e.remedy)
-            self._renew_at_ms = now + (_RETRY_MS if is_valid else _RETRY_WITHOUT_TOKEN_MS)
+            self._renew_at_ms = min(now + _RETRY_MS, expires_at_ms) if is_valid else now + _RETRY_WITHOUT_TOKEN_MS
             if is_valid:
                 logger.warning("The token could not be renewed, and is used until it expires: %s", self._failure)
             return
