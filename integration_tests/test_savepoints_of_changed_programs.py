@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -185,6 +188,65 @@ def _is_after(group: Group, positions: Any) -> bool:
     offsets = {tp: getattr(it, "next_offset", it) for tp, it in positions.items()}
     committed = group.positions()
     return all(committed.get(tp, 0) > offset for tp, offset in offsets.items())
+
+
+def add_ten_times(state: pa.Table, records: pa.Table, time: sg.event_time.BatchTime) -> tuple[pa.Table, pa.Table]:
+    """As ``add``, with each value ten times as large."""
+    values = pc.multiply(records["value"], 10)
+    return add(state, records.set_column(records.schema.get_field_index("value"), "value", values), time)
+
+
+@LONG
+@pytest.mark.parametrize("is_behind", [False, True], ids=["stopped", "killed before the commit of the group"])
+def test_C2_C3_X2_a_promoted_state_replaces_that_of_a_ledger(
+    is_behind: bool,
+    spark: SparkSession,
+    bootstrap: str,
+    group: str,
+    admin: AdminClient,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    """Both functions have one version, so only the values distinguish their states. No row is written twice."""
+    topic, commands = new_topic(PARTITIONS), savepoint_commands(bootstrap, tmp_path)
+    records, shadow = Records(bootstrap, topic), f"{group}-shadow"
+
+    def run(name: str, function: Callable[..., Any]) -> list[dict[str, Any]]:
+        """Runs the program to the end of the topic. Returns the rows of its table."""
+        options = shared_options(bootstrap, name, topic, "consumer") | {"maxOffsetsPerTrigger": "150"}
+        options |= {"stateLocation": str(commands.states)}
+        source = spark.readStream.format("streamgroups").options(**options).load()
+        values = source.selectExpr("key", "cast(cast(value AS string) AS bigint) AS value", "partition", "offset")
+        columns = "n bigint, total bigint"
+        totals = sg.stateful(
+            values, function, by=["key"], state=columns, output=f"key binary, {columns}", name="totals"
+        )
+        rows = totals.selectExpr("cast(key AS string) AS key", "n", "total")
+        sink = sg.DeltaSink(uri=str(tmp_path / f"table-{name}"))
+        checkpoint = str(tmp_path / f"{name}-{function.__name__}-{len(list(tmp_path.iterdir()))}")
+        writer = sg.exactly_once(rows, sink=sink, checkpoint=checkpoint)
+        assert writer.trigger(availableNow=True).start().awaitTermination(120)
+        assert committed_offsets(bootstrap, name, topic) == records.ends
+        return list(DeltaTable(sink.uri).to_pyarrow_table().to_pylist())
+
+    records.write(100)
+    run(shadow, add_ten_times)
+    promoted = commands.create(shadow, "--require-stopped")
+    run(group, add)
+    records.write(20)
+    run(group, add)
+    committed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    records.write(30)
+    before = run(group, add)
+    if is_behind:
+        admin.alter_consumer_group_offsets([committed])[group].result(30)
+    commands.restore(promoted, "--state-only", "--group", group)
+    records.write(50)
+    rows = run(group, add_ten_times)
+    assert [it for it, times in Counter((row["key"], row["n"]) for row in rows).items() if times > 1] == []
+    assert len(rows) > len(before)
+    newest = {row["key"]: (row["n"], row["total"]) for row in sorted(rows, key=lambda row: int(row["n"]))}
+    assert newest == {key: (n, 10 * total) for key, (n, total) in records.totals.items()}
 
 
 def count_since(state: pa.Table, records: pa.Table, time: sg.event_time.BatchTime) -> tuple[pa.Table, pa.Table]:

@@ -45,6 +45,11 @@ def with_tool_marks(
         reset = (NO_RESET if replaced is None else replaced.reset).then(id_, now_ms)
         named = replaced if keeps_program else kept
         form = "" if named is None else named.form
-        return ToolMark(reset, form=form) if kept is None else ToolMark(reset, kept.identity, kept.state, form)
+        if kept is None:
+            return ToolMark(reset, form=form)
+        # The mark of an exported offset can be that of an earlier restore. Then this change sets the offset too.
+        is_same = tp in before and before[tp].next_offset == offsets[tp].next_offset
+        kept_reset = kept.kept_reset if isinstance(kept, ToolMark) and is_same else None
+        return ToolMark(reset, kept.identity, kept.state, form, kept_reset)
 
     return {tp: Committed(it.next_offset, mark(tp, it.metadata).encode()) for tp, it in offsets.items()}

@@ -6,7 +6,7 @@ identifies an exclusive member, names the topic and the state of the position, a
 Kafka's OffsetCommit; SEMANTICS F1, F2, S5, S10, S11, X2.
 
 A mark is ``streamgroups:<shared|exclusive|tool>[;written];cluster=<id>;topic=<id>;`` and fields of the form ``name=value;``:
-``state``, ``epoch``, ``reset``, ``leader``, ``form`` and ``from``. An unknown id is empty. The last semicolon ends the mark:
+``state``, ``epoch``, ``reset``, ``leader``, ``form``, ``from`` and ``kept``. An unknown id is empty. The last semicolon ends the mark:
 confluent-kafka can return bytes after the text.
 """
 
@@ -32,9 +32,11 @@ _FORM = re.compile(
     r"(?:reset=(?P<reset>[0-9a-f.]{1,40});)?"
     r"(?:leader=(?P<leader>[0-9]{1,10});)?"
     r"(?:form=(?P<form>[A-Za-z0-9%._~-]{1,1000});)?"
-    r"(?:from=(?P<from>[0-9]{1,18});)?",
+    r"(?:from=(?P<from>[0-9]{1,18});)?"
+    r"(?:kept=(?P<kept>none|[0-9a-f.]{1,40});)?",
     re.ASCII,
 )
+_NO_RESET = "none"
 #: Kafka's ids have 22 characters. A broker limits metadata to 4,096 bytes, so a longer id is left out.
 _MAX_LENGTH = 1_000
 
@@ -119,6 +121,8 @@ class ToolMark:
         identity: the topic of the offset.
         state: the state of the offset.
         form: the form of the program of the group: that of the offset that it replaces. Empty if it is unknown.
+        kept_reset: if the change has replaced the state only: the last reset that the offset contained before. ``None`` if the
+            change has set the offset too.
 
     >>> mark = ToolMark(AppliedReset(1732334879123, "5f2c"))
     >>> mark.encode()
@@ -131,10 +135,12 @@ class ToolMark:
     identity: TopicIdentity = UNKNOWN
     state: StateOrigin = UNNAMED
     form: str = ""
+    kept_reset: AppliedReset | None = None
 
     def encode(self) -> str:
         """The mark as metadata."""
-        fields = {"reset": self.reset.encode(), "form": _quoted(self.form)}
+        kept = "" if self.kept_reset is None else self.kept_reset.encode() or _NO_RESET
+        fields = {"reset": self.reset.encode(), "form": _quoted(self.form), "kept": kept}
         return _encoded("tool", self.identity, self.state, fields)
 
     @classmethod
@@ -148,6 +154,7 @@ class ToolMark:
             _identity(found),
             origins.decode(found["state"] or ""),
             unquote(found["form"] or ""),
+            AppliedReset.parse(found["kept"]) if found["kept"] else None,
         )
 
 

@@ -61,6 +61,8 @@ class Owned:
         leader_epoch: a leader epoch of the partition whose log contained all records before the position, and all records of
             the batch in flight (KIP-320). ``None`` if it is unknown.
         form: the form of the program that committed the first position. Empty if it is unknown.
+        kept_reset: if a tool has replaced only the state of the first position: the last reset that the position contained
+            before. Otherwise ``None``.
         read_from: where this owner began to read: since then it has read the records up to the position without interruption.
             ``None`` if it is unknown. Equal positions can have different ones.
     """
@@ -73,6 +75,7 @@ class Owned:
     reset: AppliedReset = NO_RESET
     leader_epoch: int | None = None
     form: str = ""
+    kept_reset: AppliedReset | None = None
     read_from: int | None = field(default=None, compare=False)
 
     @property
@@ -96,7 +99,15 @@ class Owned:
         if mark is None:
             return cls(next_offset, Origin.FOREIGN)
         if isinstance(mark, ToolMark):
-            return cls(next_offset, Origin.FOREIGN, mark.identity, mark.state, reset=mark.reset, form=mark.form)
+            return cls(
+                next_offset,
+                Origin.FOREIGN,
+                mark.identity,
+                mark.state,
+                reset=mark.reset,
+                form=mark.form,
+                kept_reset=mark.kept_reset,
+            )
         return cls(
             next_offset,
             Origin.WRITTEN if mark.written else Origin.COMMITTED,

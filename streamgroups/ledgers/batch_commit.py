@@ -29,7 +29,7 @@ from streamgroups.ledgers.compare_and_swap import (
 from streamgroups.ledgers.fences import epoch_partition, fence_partitions, fences, new_epochs, stored_resets
 from streamgroups.ledgers.ledger_states import StateChange, fingerprints, state_partition, stored_state
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
-from streamgroups.ledgers.recovery import TakeOver, take_over
+from streamgroups.ledgers.recovery import TakeOver, restored_states, take_over
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Ledger, LedgerTransaction
 
@@ -161,7 +161,8 @@ def take_over_partitions(
         has_states: whether the ledger contains the states of positions.
 
     Raises:
-        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference. Nothing is changed.
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference. Also if a restored state is not one of the position
+            of the ledger. Nothing is changed.
         FencedMember: if a partition has another owner in the meantime. Nothing is changed.
         LedgerConflict: if another member was faster. Call it again.
         SinkUnreachable: if the sink does not answer. Call it again.
@@ -180,16 +181,17 @@ def take_over_partitions(
         found = transaction.positions([*owned, *states, *fence_partitions(owned)])
         positions = {tp: n for tp, n in found.items() if tp in owned}
         epochs = new_epochs(owned, found, is_owner, group_id=group_id)
-        decided = take_over(
-            owned, positions, policy, transaction.identities(positions.keys()), stored_resets(owned, found)
-        )
+        resets = stored_resets(owned, found)
+        decided = take_over(owned, positions, policy, transaction.identities(positions.keys()), resets)
         new = {**decided.open_at, **{tp: to for tp, (_, to) in decided.move.items()}}
-        marks = fingerprints({tp: owned[tp].state for tp in new}) if has_states else {}
+        kept = {tp: it for tp, it in owned.items() if tp not in new}
+        restored = restored_states(kept, positions, resets) if has_states else {}
+        marks = fingerprints({**{tp: owned[tp].state for tp in new}, **restored}) if has_states else {}
         fenced = fences({tp: replace(it, epoch=epochs[tp], reset=decided.resets[tp]) for tp, it in owned.items()})
         transaction.advance({**new, **marks, **fenced}, {tp: owned[tp].identity for tp in new})
-        kept = {tp: stored_state(tp, found, o.state) for tp, o in owned.items() if tp not in new}
-        states_of = {tp: state for tp, state in kept.items() if state is not None}
-        decided = replace(decided, states=states_of, epochs=epochs)
+        stored = {tp: stored_state(tp, found, it.state, it.next_offset) for tp, it in kept.items()}
+        states_of = {tp: state for tp, state in stored.items() if state is not None}
+        decided = replace(decided, states={**states_of, **restored}, epochs=epochs)
     for difference in decided.differences:
         wins = "the group" if difference.topic_partition in decided.move else "the ledger"
         logger.warning("Group '%s' and its ledger differ; the positions of %s are used: %s", group_id, wins, difference)

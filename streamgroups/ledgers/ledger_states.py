@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from streamgroups.groups.membership import States
 from streamgroups.partitions import TopicPartition
-from streamgroups.state.origins import Fingerprinted, StateOrigin, fingerprint
+from streamgroups.state.origins import Fingerprinted, StateOrigin, fingerprint, later
 
 _TOPIC = "streamgroups.state."
 
@@ -59,7 +59,7 @@ def changes(before: States, after: States | None = None) -> dict[TopicPartition,
 
 
 def stored_state(
-    topic_partition: TopicPartition, positions: Mapping[TopicPartition, int], known: StateOrigin
+    topic_partition: TopicPartition, positions: Mapping[TopicPartition, int], known: StateOrigin, known_offset: int
 ) -> StateOrigin | None:
     """The state of a position, by a ledger.
 
@@ -67,6 +67,7 @@ def stored_state(
         topic_partition: the partition.
         positions: the positions of the ledger, with those that represent states.
         known: the state that the group names for its committed offset.
+        known_offset: this committed offset.
 
     Returns:
         ``None`` if the ledger contains no state. ``known`` if it is the same, because a group stores the whole name.
@@ -74,4 +75,6 @@ def stored_state(
     found = positions.get(state_partition(topic_partition), 0)
     if not found:
         return None
-    return known if fingerprint(known) == found else Fingerprinted(found)
+    if fingerprint(known) != found:
+        return Fingerprinted(found)
+    return known if positions[topic_partition] == known_offset else later(known)

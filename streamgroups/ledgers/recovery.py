@@ -23,6 +23,9 @@ a member's, of fewer       below ``c``     read from ``p``: a live reset has set
 resets than the ledger                     to the group is missing
 =========================  ==============  =====================================================================
 
+``restore --state-only`` replaces the state of an offset, and not the offset: its mark also contains the last reset of the
+offset. The table compares this one. :func:`restored_states` compares the other one.
+
 A reset is recognized by its id and number (:mod:`streamgroups.groups.applied_reset`), not by positions: after a reset the group can
 be at any offset, also at one where a member has been before.
 """
@@ -39,6 +42,7 @@ from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.membership import Origin, Owned, States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.origins import UNNAMED, Earlier, later
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +148,55 @@ def _differs(owned: Owned, ledger_next_offset: int, ledger_reset: AppliedReset) 
     if _is_new(owned, ledger_reset):
         return True
     # Members commit to the group after the ledger has changed, so their commits may be behind it.
-    is_same = owned.reset == ledger_reset
-    return owned.origin is not Origin.FOREIGN and is_same and owned.next_offset > ledger_next_offset
+    is_members = owned.origin is not Origin.FOREIGN or owned.kept_reset is not None
+    return is_members and _of_offset(owned) == ledger_reset and owned.next_offset > ledger_next_offset
 
 
 def _is_new(owned: Owned, ledger_reset: AppliedReset) -> bool:
-    """Whether the position of the group contains a reset that the ledger does not contain."""
-    return owned.is_unmarked or not ledger_reset.contains(owned.reset)
+    """Whether a reset that the ledger does not contain has set the offset of the group."""
+    return owned.is_unmarked or not ledger_reset.contains(_of_offset(owned))
+
+
+def _of_offset(owned: Owned) -> AppliedReset:
+    """The last reset that has set the offset of the group. A later one can have replaced the state only."""
+    return owned.reset if owned.kept_reset is None else owned.kept_reset
+
+
+def restored_states(
+    owned: Mapping[TopicPartition, Owned],
+    ledger: Mapping[TopicPartition, int],
+    resets: Mapping[TopicPartition, AppliedReset],
+) -> States:
+    """The states that the ledger takes from the group, for partitions whose position in the ledger does not change.
+
+    A tool has named a state, by a reset that the ledger does not contain: a savepoint was restored. If only the state was
+    replaced, the position of the ledger can be after that of the group, because the commit of a killed query is missing. The
+    query then reads the records up to the ledger again, without output.
+
+    Args:
+        owned: the partitions, with the committed offsets of the group.
+        ledger: the positions of the ledger.
+        resets: the last reset that each position of the ledger contains.
+
+    Raises:
+        PositionsDiffer: if no record in between leads to the position of the ledger.
+    """
+    found = {
+        tp: it.state if it.next_offset == ledger[tp] else later(it.state)
+        for tp, it in owned.items()
+        if not resets.get(tp, NO_RESET).contains(it.reset)
+        and it.state != UNNAMED
+        and (it.kept_reset is not None or it.next_offset == ledger[tp])
+    }
+    wrong = [
+        LedgerDifference(tp, ledger[tp], owned[tp].next_offset)
+        for tp, state in sorted(found.items())
+        if owned[tp].next_offset != ledger[tp] and not (isinstance(state, Earlier) and state.next_offset <= ledger[tp])
+    ]
+    if wrong:
+        raise PositionsDiffer(
+            "The restored state is not one of the position of the ledger: " + "; ".join(map(str, wrong)) + ".",
+            remedy="Reset these partitions of the group to the positions of the ledger. Then restore, with --state-only, a "
+            "savepoint whose offsets are not after them, and that has a state of each of them.",
+        )
+    return found

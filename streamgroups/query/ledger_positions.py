@@ -61,7 +61,7 @@ class LedgerPositions:
             is_owner: returns whether the broker describes this member as the owner of these partitions now.
 
         Raises:
-            PositionsDiffer: if ledger and group differ and the policy is to fail.
+            PositionsDiffer: if ledger and group differ and the policy is to fail, or a restored state does not fit the ledger.
             FencedMember: if a partition has another owner in the meantime.
             StreamGroupsError: if the sink does not answer.
         """
@@ -87,6 +87,7 @@ class LedgerPositions:
                 epoch=decided.epochs[tp],
                 reset=decided.resets[tp],
                 leader_epoch=owned[tp].leader_epoch if owned[tp].next_offset == n else None,
+                kept_reset=None,
                 read_from=owned[tp].next_offset if _is_late(owned[tp], n, decided.resets[tp]) else None,
             )
             for tp, n in decided.next_offsets.items()

@@ -14,13 +14,13 @@ from streamgroups.groups.applied_reset import NO_RESET
 from streamgroups.groups.commit_metadata import ToolMark, mark_of
 from streamgroups.groups.program import forms_in, other_forms
 from streamgroups.groups.reset_plan import Move
-from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.savepoints.commit_record import CommitRecord, SavedPosition
 from streamgroups.savepoints.cut import state_of
-from streamgroups.state.origins import Earlier, Named, New, StateOrigin
+from streamgroups.state.origins import Earlier, Named, New, StateOrigin, later
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,19 +241,23 @@ def state_only_metadata(
                 remedy="Use a savepoint that was created before these offsets were committed, and after the first batch.",
                 group=record.group_id,
             )
-    identities = {
-        tp: UNKNOWN if (mark := mark_of(it.metadata)) is None else mark.identity for tp, it in committed.items()
-    }
     return {
-        tp: ToolMark(
-            NO_RESET, identities[tp], _of_offset(it, saved[tp].next_offset, committed[tp].next_offset)
-        ).encode()
+        tp: _with_state(committed[tp], _of_offset(it, saved[tp].next_offset, committed[tp].next_offset)).encode()
         for tp, it in states.items()
     }
+
+
+def _with_state(committed: Committed, state: StateOrigin) -> ToolMark:
+    """The mark of a committed offset whose state is replaced."""
+    mark = mark_of(committed.metadata)
+    if mark is None:
+        return ToolMark(NO_RESET, state=state)
+    kept = mark.kept_reset if isinstance(mark, ToolMark) and mark.kept_reset is not None else mark.reset
+    return ToolMark(NO_RESET, mark.identity, state, kept_reset=kept)
 
 
 def _of_offset(state: StateOrigin, saved_offset: int, next_offset: int) -> StateOrigin:
     """The state of a later offset than that of the savepoint."""
     if not isinstance(state, Named | Earlier):
         return New()
-    return state if saved_offset == next_offset else Earlier(state.file, state.next_offset)
+    return state if saved_offset == next_offset else later(state)

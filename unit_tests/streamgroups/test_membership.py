@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.groups.applied_reset import AppliedReset
+from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.membership import InFlight, Membership, NewPosition, Origin, Owned
 from streamgroups.identity import TopicIdentity
@@ -220,6 +220,10 @@ def test_F2_the_commit_of_a_tool_is_that_of_no_member() -> None:
     owned = Owned.committed(5, mark.encode())
     assert owned == Owned(5, Origin.FOREIGN, TopicIdentity("c1", "t1"), reset=AppliedReset(9, "a"))
     assert not owned.is_unmarked
+    for kept in (NO_RESET, AppliedReset(7, "b")):
+        with_state = replace(mark, kept_reset=kept)
+        assert ToolMark.parse(with_state.encode()) == with_state
+        assert Owned.committed(5, with_state.encode()) == replace(owned, kept_reset=kept)
     assert Owned.committed(5, "by hand").is_unmarked
     assert not Owned.committed(5, CommitMark(exclusive=False).encode()).is_unmarked
 

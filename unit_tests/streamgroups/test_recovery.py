@@ -18,8 +18,11 @@ from streamgroups.groups.commit_metadata import ToolMark
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.ledgers.batch_commit import take_over_partitions
 from streamgroups.ledgers.fences import epoch_partition, fence_partitions, fences, stored_resets
+from streamgroups.ledgers.ledger_states import state_partition
 from streamgroups.ledgers.recovery import LedgerDifference, TakeOver, take_over
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.file_names import StateFileName
+from streamgroups.state.origins import Earlier, Fingerprinted, Named, New, StateOrigin, fingerprint
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
 CHECKPOINT, GROUP, FAIL = OnRestart.CHECKPOINT, OnRestart.GROUP, OnRestart.FAIL
@@ -201,6 +204,106 @@ def test_a_rejected_start_changes_nothing() -> None:
     with pytest.raises(PositionsDiffer):
         take_over_partitions(ledger, {P0: Owned(5, FOREIGN), P1: Owned(3)}, FAIL, group_id="g", is_owner=owner)
     assert ledger.positions([P0, P1, *fence_partitions([P0, P1])]) == {P0: 20}
+
+
+def named(offset: int, attempt: int = 2) -> Named:
+    return Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, attempt), offset)
+
+
+#: ``restore --state-only`` of an offset that a member has committed.
+STATE_ONLY = ToolMark(R2, state=named(10), kept_reset=R1)
+
+
+def with_state(next_offset: int, state: StateOrigin, reset: AppliedReset = R1) -> FakeLedger[str]:
+    ledger: FakeLedger[str] = FakeLedger("billing")
+    owned = {P0: Owned(next_offset, epoch=1, state=state, reset=reset)}
+    take_over_partitions(ledger, owned, GROUP, group_id="billing", is_owner=owner, has_states=True)
+    return ledger
+
+
+def restored(ledger: FakeLedger[str], next_offset: int, mark: ToolMark, policy: OnRestart) -> TakeOver:
+    owned = {P0: Owned.committed(next_offset, mark.encode())}
+    return take_over_partitions(ledger, owned, policy, group_id="billing", is_owner=owner, has_states=True)
+
+
+def fingerprint_in(ledger: FakeLedger[str]) -> int:
+    return ledger.positions([state_partition(P0)])[state_partition(P0)]
+
+
+@pytest.mark.parametrize("policy", OnRestart)
+@pytest.mark.parametrize("state", [named(20), Earlier(named(10).file, 10), New()])
+@pytest.mark.parametrize("kept", [R1, None], ids=["state only", "in place"])
+def test_C2_the_ledger_takes_the_restored_state_of_its_position(
+    policy: OnRestart, state: StateOrigin, kept: AppliedReset | None
+) -> None:
+    ledger = with_state(20, named(20, attempt=1))
+    mark = ToolMark(R2, state=state, kept_reset=kept)
+    decided = restored(ledger, 20, mark, policy)
+    assert (decided.states, decided.resets, decided.next_offsets) == ({P0: state}, {P0: R2}, {P0: 20})
+    assert (decided.differences, decided.move, decided.follow) == ((), {}, {})
+    assert fingerprint_in(ledger) == fingerprint(state)
+    # The query is killed. The next owner finds the same, and later batches stay.
+    again = restored(ledger, 20, mark, policy)
+    assert again.states == ({} if state == New() else {P0: state})
+    with ledger.transaction() as transaction:
+        transaction.advance({P0: 30, state_partition(P0): fingerprint(named(30, attempt=3))})
+    later = restored(ledger, 20, mark, policy)
+    assert (later.next_offsets, later.states) == ({P0: 30}, {P0: Fingerprinted(fingerprint(named(30, attempt=3)))})
+
+
+def test_S10_a_reset_to_the_position_of_the_ledger_names_no_state_and_keeps_it() -> None:
+    ledger = with_state(20, named(20))
+    decided = restored(ledger, 20, ToolMark(R2), GROUP)
+    assert decided.states == {P0: Fingerprinted(fingerprint(named(20)))}
+
+
+@pytest.mark.parametrize("policy", OnRestart)
+@pytest.mark.parametrize("state", [named(10), Earlier(named(5).file, 5)])
+def test_C2_X2_a_state_without_its_offset_does_not_move_the_ledger_back(
+    policy: OnRestart, state: Named | Earlier
+) -> None:
+    """The ledger has the output up to 20, and the killed query has committed 10."""
+    ledger = with_state(20, named(20, attempt=1))
+    mark = ToolMark(R2, state=state, kept_reset=R1)
+    expected = Earlier(state.file, state.next_offset)
+    for _ in range(2):
+        decided = restored(ledger, 10, mark, policy)
+        assert (decided.next_offsets, decided.follow) == ({P0: 20}, {P0: 20})
+        assert (decided.states, decided.move, decided.differences) == ({P0: expected}, {}, ())
+        assert (ledger.positions([P0]), fingerprint_in(ledger)) == ({P0: 20}, fingerprint(state))
+
+
+@pytest.mark.parametrize(("state", "position"), [(New(), 20), (named(10), 5)])
+def test_C2_a_restored_state_that_does_not_fit_the_ledger_is_rejected(state: StateOrigin, position: int) -> None:
+    ledger = with_state(position, named(position, attempt=1))
+    before = ledger.positions([P0, state_partition(P0), *fence_partitions([P0])])
+    with pytest.raises(PositionsDiffer, match=f"flights-0: ledger {position}, group 10") as rejected:
+        restored(ledger, 10, ToolMark(R2, state=state, kept_reset=R1), GROUP)
+    assert "--state-only" in rejected.value.remedy
+    assert ledger.positions([P0, state_partition(P0), *fence_partitions([P0])]) == before
+    without: FakeLedger[str] = FakeLedger("billing")
+    owned = {P0: Owned.committed(10, ToolMark(R2, state=state, kept_reset=R1).encode())}
+    with without.transaction() as transaction:
+        transaction.advance({P0: position, **fences({P0: Owned(position, epoch=1, reset=R1)})})
+    taken = take_over_partitions(without, owned, GROUP, group_id="billing", is_owner=owner)
+    assert taken.next_offsets == {P0: position}, "a query without states needs none"
+
+
+def test_F2_a_state_only_restore_keeps_an_earlier_reset_of_the_offset() -> None:
+    """A tool has set the group to 10 before, and the ledger does not contain this reset yet."""
+    ledger = with_state(20, named(20, attempt=1), NO_RESET)
+    decided = restored(ledger, 10, STATE_ONLY, GROUP)
+    assert (decided.move, decided.next_offsets, fingerprint_in(ledger)) == (
+        {P0: (20, 10)},
+        {P0: 10},
+        fingerprint(named(10)),
+    )
+
+
+def test_a_ledger_that_was_set_back_differs_also_after_a_state_only_restore() -> None:
+    ledger = with_state(5, named(5, attempt=1))
+    with pytest.raises(PositionsDiffer, match="Ledger and group differ"):
+        restored(ledger, 10, STATE_ONLY, FAIL)
 
 
 def test_a_difference_prints_both_sides() -> None:

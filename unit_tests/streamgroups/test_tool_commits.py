@@ -24,3 +24,15 @@ def test_F2_S14_a_change_has_one_id_and_keeps_the_program() -> None:
         P0: (4, ToolMark(AppliedReset(8, "a1"), form="windows:minutes")),
         P1: (6, ToolMark(AppliedReset(5, "a1"), FLIGHTS, New())),
     }
+
+
+def test_F2_the_reset_of_an_offset_that_stays_is_kept() -> None:
+    """A restore of the state alone, or the rest of one that was imported. At another offset, the import sets the offset too."""
+    mark = ToolMark(AppliedReset(), state=New(), kept_reset=AppliedReset(7, "5f2c"))
+    offsets = {tp: Committed(4, mark.encode()) for tp in (P0, P1)}
+    found = with_tool_marks(offsets, {P0: Committed(4), P1: Committed(6)}, "a1", 5)
+    kept = {tp: ToolMark.parse(it.metadata) for tp, it in found.items()}
+    assert kept == {
+        P0: ToolMark(AppliedReset(5, "a1"), state=New(), kept_reset=AppliedReset(7, "5f2c")),
+        P1: ToolMark(AppliedReset(5, "a1"), state=New()),
+    }

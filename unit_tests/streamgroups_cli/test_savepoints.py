@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.description import GroupDescription
 from streamgroups.identity import TopicIdentity
@@ -149,6 +150,19 @@ def test_C3_a_state_alone_replaces_that_of_the_committed_offsets(world: World) -
     assert world.restore(id_, "--state-only", "--execute").code == 0
     assert world.committed()[P0] == (25, Earlier(world.second, 20))
     assert world.rows("board", Earlier(world.second, 20), next_offset=25) == [1, 1]
+    # The mark contains the last reset of the offset, also after a second restore, or after one of the other program.
+    world.states.commit(25, world.second)
+    for kept, like in (
+        (NO_RESET, None),
+        (NO_RESET, None),
+        (AppliedReset(7, "5f2c"), CommitMark(False, reset=AppliedReset(7, "5f2c"))),
+    ):
+        if like is not None:
+            world.cli.cluster.commit("board", {P0: 25}, like.encode())
+        assert world.restore(id_, "--state-only", "--execute").code == 0
+        mark = ToolMark.parse(world.cli.admin.committed_offsets(["board"])["board"][P0].metadata)
+        assert mark is not None
+        assert (mark.kept_reset, mark.reset.number > kept.number) == (kept, True)
     world.states.commit(15, world.first)
     early = world.restore(id_, "--state-only", "--execute")
     assert (early.code, "is before the savepoint" in early.err, world.committed()[P0][0]) == (3, True, 15)

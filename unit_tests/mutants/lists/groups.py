@@ -513,7 +513,7 @@ MUTANTS = (
         "SP7",
         "savepoints",
         "streamgroups/savepoints/restoring.py",
-        "return state if saved_offset == next_offset else Earlier(state.file, state.next_offset)",
+        "return state if saved_offset == next_offset else later(state)",
         "return state",
         "records between a savepoint and the offsets that stay are not counted",
     ),
