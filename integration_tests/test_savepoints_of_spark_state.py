@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -134,3 +137,43 @@ def test_C3_C5_a_fork_continues_with_the_windows_of_spark(
         for time_ms, key, _ in records.written[tp.partition][n:-1]
     )
     assert any(alone[start, key] != count for start, key, count in fork.after(-1))
+
+
+@LONG
+def test_C2_C3_the_same_group_with_a_ledger_continues_with_the_windows_of_spark(
+    spark: SparkSession, bootstrap: str, group: str, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The ledger follows the group back, with the default of onRestart. The old checkpoint is rejected, twice."""
+    topic = new_topic(PARTITIONS, retention_ms="-1")
+    records, old, new = Records(bootstrap, topic), tmp_path / "old", tmp_path / "new"
+    sink = sg.DeltaSink(uri=str(tmp_path / "board"), mode="upsert", key=("start", "key"))
+    options = exclusive_options(bootstrap, group, topic, "consumer") | {"maxOffsetsPerTrigger": "200"}
+
+    def run(checkpoint: Path) -> None:
+        session = spark.newSession()
+        session.conf.set("spark.sql.shuffle.partitions", "2")
+        source = session.readStream.format("streamgroups").options(**options).load()
+        timed = source.withColumn("key", F.expr("cast(key AS string)")).withWatermark("timestamp", "1 minute")
+        counts = timed.groupBy(F.window("timestamp", f"{SIZE_S} seconds"), "key").count()
+        rows = counts.select(F.unix_millis("window.start").alias("start"), "key", "count")
+        query = sg.exactly_once(rows, sink=sink, checkpoint=str(checkpoint)).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+        assert sum(committed_offsets(bootstrap, group, topic).values()) == sum(map(len, records.written))
+
+    records.write(150)
+    run(old)
+    savepoints = sg.savepoints.Savepoints(str(tmp_path / "savepoints"), bootstrap_servers=bootstrap)
+    made = savepoints.create(group, sink=sink, checkpoint=str(old))
+    records.write(150)
+    run(old)
+    savepoints.restore(made.id, checkpoint=str(new), sink=sink, accept_repeated_output=True)
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="restored to a savepoint"):
+            run(old)
+    records.end()
+    run(new)
+    table = DeltaTable(sink.uri).to_pyarrow_table().to_pylist()
+    last = {(start, key) for start, key, _ in closed(records)}
+    assert Counter((it["start"], it["key"], it["count"]) for it in table if (it["start"], it["key"]) in last) == closed(
+        records
+    )

@@ -10,8 +10,8 @@ Per partition, with the last batch of the checkpoint ``[from, to)`` and the comm
 the batch was         ``c`` is                                 then
 ====================  =======================================  ==============================================
 finished              ``to`` or missing                        no difference
-finished              ``from``, by a member, with the reset    no difference: only the last commit is missing
-                      of the checkpoint
+finished              ``from``, with the reset of the          no difference: only the last commit is missing
+                      checkpoint, by a member or a tool
 finished              anything else                            difference: the policy decides
 not finished          ``from`` or missing                      no difference: read ``[from, to)`` again
 not finished          ``to``, by the sink, with the output     no difference: nothing is read again. Under
@@ -20,6 +20,9 @@ not finished          ``to``, by the sink, with the output     no difference: no
 not finished          anything else                            difference: the policy decides
 either                elsewhere, by the sink, with the output  difference: ``group`` continues there, the other
                                                                policies reject it
+either                elsewhere, by a restore of a savepoint   difference: ``group`` continues there, the other
+                      that the checkpoint does not contain     policies reject it: Spark's state may be of
+                                                               another position
 ====================  =======================================  ==============================================
 
 A position contains the last reset that has set it (:mod:`streamgroups.groups.applied_reset`). A live reset to ``from`` is the commit
@@ -47,6 +50,7 @@ from types import MappingProxyType
 
 from streamgroups.checkpoints.offset import BatchOffset
 from streamgroups.errors import PositionsDiffer
+from streamgroups.groups.applied_reset import NO_RESET
 from streamgroups.groups.membership import NewPosition, Origin, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -290,6 +294,8 @@ def _settle(
             differences.append(Difference(tp, checkpoint[tp], committed, (mine, groups) if differ else None))
             if policy is not OnRestart.CHECKPOINT:
                 next_offsets[tp], identities[tp] = committed, groups
+    if policy is not OnRestart.GROUP:
+        _reject_restored([d for d in differences if _is_restored(batch, d, owned[d.topic_partition])])
     _reject_if(policy, differences)
     if policy is OnRestart.CHECKPOINT:
         _reject_to_write_again([d for d in differences if owned[d.topic_partition].origin is Origin.WRITTEN])
@@ -297,9 +303,25 @@ def _settle(
 
 
 def _is_commit_missing(batch: BatchOffset, tp: TopicPartition, owned: Owned, started_at: int | None) -> bool:
-    """Whether the group is where a member has committed the start of the batch, with the reset of the checkpoint."""
-    is_members = owned.origin in (Origin.COMMITTED, Origin.WRITTEN)
-    return is_members and owned.next_offset == started_at and owned.reset == batch.reset_of(tp)
+    """Whether the group is at the start of the batch, with the reset of the checkpoint."""
+    # The reset of a tool has an id. If the checkpoint contains it, the batch has read from there after the reset.
+    is_known = owned.origin in (Origin.COMMITTED, Origin.WRITTEN) or owned.reset != NO_RESET
+    return is_known and owned.next_offset == started_at and owned.reset == batch.reset_of(tp)
+
+
+def _is_restored(batch: BatchOffset, difference: Difference, owned: Owned) -> bool:
+    return owned.is_restored and not batch.reset_of(difference.topic_partition).contains(owned.reset)
+
+
+def _reject_restored(differences: Sequence[Difference]) -> None:
+    if differences:
+        raise PositionsDiffer(
+            "The group was restored to a savepoint, and the checkpoint has other positions: "
+            + "; ".join(map(str, differences))
+            + ".",
+            remedy="Start the query with the checkpoint that the restore has created, or with a new checkpointLocation. "
+            "If Spark keeps no state in the old one, restart once with it and onRestart=group.",
+        )
 
 
 def _reject_to_write_again(differences: Sequence[Difference]) -> None:

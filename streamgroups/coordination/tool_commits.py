@@ -7,6 +7,7 @@ So the marks are made once, for all its offsets. Source: SEMANTICS F2, S14.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from streamgroups.groups.applied_reset import NO_RESET
 from streamgroups.groups.commit_metadata import ToolMark, mark_of
@@ -47,9 +48,10 @@ def with_tool_marks(
         form = "" if named is None else named.form
         if kept is None:
             return ToolMark(reset, form=form)
-        # The mark of an exported offset can be that of an earlier restore. Then this change sets the offset too.
+        if not isinstance(kept, ToolMark):
+            return ToolMark(reset, kept.identity, kept.state, form)
+        # The mark of an exported offset can be that of an earlier restore of its state. Then this change sets the offset too.
         is_same = tp in before and before[tp].next_offset == offsets[tp].next_offset
-        kept_reset = kept.kept_reset if isinstance(kept, ToolMark) and is_same else None
-        return ToolMark(reset, kept.identity, kept.state, form, kept_reset)
+        return replace(kept, reset=reset, form=form, kept_reset=kept.kept_reset if is_same else None)
 
     return {tp: Committed(it.next_offset, mark(tp, it.metadata).encode()) for tp, it in offsets.items()}

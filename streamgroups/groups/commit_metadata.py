@@ -6,7 +6,8 @@ identifies an exclusive member, names the topic and the state of the position, a
 Kafka's OffsetCommit; SEMANTICS F1, F2, S5, S10, S11, X2.
 
 A mark is ``streamgroups:<shared|exclusive|tool>[;written];cluster=<id>;topic=<id>;`` and fields of the form ``name=value;``:
-``state``, ``epoch``, ``reset``, ``leader``, ``form``, ``from`` and ``kept``. An unknown id is empty. The last semicolon ends the mark:
+``state``, ``epoch``, ``reset``, ``leader``, ``form``, ``from``, ``kept`` and
+``restored``. An unknown id is empty. The last semicolon ends the mark:
 confluent-kafka can return bytes after the text.
 """
 
@@ -33,7 +34,8 @@ _FORM = re.compile(
     r"(?:leader=(?P<leader>[0-9]{1,10});)?"
     r"(?:form=(?P<form>[A-Za-z0-9%._~-]{1,1000});)?"
     r"(?:from=(?P<from>[0-9]{1,18});)?"
-    r"(?:kept=(?P<kept>none|[0-9a-f.]{1,40});)?",
+    r"(?:kept=(?P<kept>none|[0-9a-f.]{1,40});)?"
+    r"(?:restored=(?P<restored>yes);)?",
     re.ASCII,
 )
 _NO_RESET = "none"
@@ -123,6 +125,7 @@ class ToolMark:
         form: the form of the program of the group: that of the offset that it replaces. Empty if it is unknown.
         kept_reset: if the change has replaced the state only: the last reset that the offset contained before. ``None`` if the
             change has set the offset too.
+        is_restored: whether a restore of a savepoint has set the offset. Ledger and checkpoint follow it under each ``onRestart``.
 
     >>> mark = ToolMark(AppliedReset(1732334879123, "5f2c"))
     >>> mark.encode()
@@ -136,11 +139,16 @@ class ToolMark:
     state: StateOrigin = UNNAMED
     form: str = ""
     kept_reset: AppliedReset | None = None
+    is_restored: bool = False
 
     def encode(self) -> str:
         """The mark as metadata."""
-        kept = "" if self.kept_reset is None else self.kept_reset.encode() or _NO_RESET
-        fields = {"reset": self.reset.encode(), "form": _quoted(self.form), "kept": kept}
+        fields = {
+            "reset": self.reset.encode(),
+            "form": _quoted(self.form),
+            "kept": "" if self.kept_reset is None else self.kept_reset.encode() or _NO_RESET,
+            "restored": "yes" if self.is_restored else "",
+        }
         return _encoded("tool", self.identity, self.state, fields)
 
     @classmethod
@@ -155,6 +163,7 @@ class ToolMark:
             origins.decode(found["state"] or ""),
             unquote(found["form"] or ""),
             AppliedReset.parse(found["kept"]) if found["kept"] else None,
+            found["restored"] is not None,
         )
 
 

@@ -63,6 +63,7 @@ class Owned:
         form: the form of the program that committed the first position. Empty if it is unknown.
         kept_reset: if a tool has replaced only the state of the first position: the last reset that the position contained
             before. Otherwise ``None``.
+        is_restored: whether a restore of a savepoint has set the first position.
         read_from: where this owner began to read: since then it has read the records up to the position without interruption.
             ``None`` if it is unknown. Equal positions can have different ones.
     """
@@ -76,6 +77,7 @@ class Owned:
     leader_epoch: int | None = None
     form: str = ""
     kept_reset: AppliedReset | None = None
+    is_restored: bool = False
     read_from: int | None = field(default=None, compare=False)
 
     @property
@@ -107,6 +109,7 @@ class Owned:
                 reset=mark.reset,
                 form=mark.form,
                 kept_reset=mark.kept_reset,
+                is_restored=mark.is_restored,
             )
         return cls(
             next_offset,

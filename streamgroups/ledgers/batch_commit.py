@@ -155,7 +155,7 @@ def take_over_partitions(
     Args:
         ledger: the ledger of the sink.
         owned: the assigned partitions, with the committed offsets of the group or their starting positions.
-        policy: which positions apply after a tool has reset the group.
+        policy: which positions apply after a tool has reset the group. A restored savepoint applies under each policy.
         group_id: the group, for log messages.
         is_owner: returns whether the broker describes this member as the owner of these partitions now.
         has_states: whether the ledger contains the states of positions.

@@ -14,6 +14,8 @@ anything                   missing         the ledger is opened at ``c``, or at 
 missing, or ``p``          anything        read from ``p``
 of a reset that the        not ``c``       difference: the policy decides. ``group``: the ledger is set to ``c``;
 ledger does not contain                    ``checkpoint``: the group is reset to ``p``; ``fail``: rejected
+of a restored savepoint    not ``c``       the ledger is set to ``c``, under each policy
+that it does not contain
 of a reset that the        not ``c``       read from ``p``; the group's commit is missing, and is made now
 ledger contains, a tool's
 a member's, below          above ``c``     read from ``p``; the group's commit is missing, and is made now
@@ -99,12 +101,12 @@ def take_over(
     Args:
         owned: the assigned partitions, with the committed offsets of the group or their starting positions.
         ledger: the positions of the ledger. Partitions without a position are left out.
-        policy: which positions apply after the group was reset.
+        policy: which positions apply after the group was reset. A restored savepoint applies under each policy.
         identities: the topics of the ledger's positions, as far as they are known.
         resets: the last reset that each position of the ledger contains.
 
     Raises:
-        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every other difference.
 
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> decided = take_over({p0: Owned(10), p1: Owned(7)}, {p0: 20}, OnRestart.FAIL)
@@ -118,17 +120,19 @@ def take_over(
         for tp in sorted(owned.keys() & ledger.keys())
         if _differs(owned[tp], ledger[tp], resets.get(tp, NO_RESET))
     )
-    if policy is OnRestart.FAIL and differences:
-        raise PositionsDiffer(
-            "Ledger and group differ: " + "; ".join(map(str, differences)) + ".",
-            remedy="Restart once with onRestart=group to apply an offset reset of the group to the ledger, "
-            "or with onRestart=checkpoint to reset the group to the ledger positions.",
-        )
     move = {
         d.topic_partition: (d.ledger_next_offset, d.committed_next_offset)
         for d in differences
-        if policy is OnRestart.GROUP and _is_new(owned[d.topic_partition], resets.get(d.topic_partition, NO_RESET))
+        if (policy is OnRestart.GROUP or owned[d.topic_partition].is_restored)
+        and _is_new(owned[d.topic_partition], resets.get(d.topic_partition, NO_RESET))
     }
+    rejected = [d for d in differences if policy is OnRestart.FAIL and d.topic_partition not in move]
+    if rejected:
+        raise PositionsDiffer(
+            "Ledger and group differ: " + "; ".join(map(str, rejected)) + ".",
+            remedy="Restart once with onRestart=group to apply an offset reset of the group to the ledger, "
+            "or with onRestart=checkpoint to reset the group to the ledger positions.",
+        )
     open_at = {tp: o.next_offset for tp, o in owned.items() if tp not in ledger}
     kept = {tp: n for tp, n in ledger.items() if tp in owned and tp not in move}
     moved = {tp: to for tp, (_, to) in move.items()}

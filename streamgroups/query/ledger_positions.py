@@ -88,6 +88,7 @@ class LedgerPositions:
                 reset=decided.resets[tp],
                 leader_epoch=owned[tp].leader_epoch if owned[tp].next_offset == n else None,
                 kept_reset=None,
+                is_restored=owned[tp].is_restored and owned[tp].next_offset == n,
                 read_from=owned[tp].next_offset if _is_late(owned[tp], n, decided.resets[tp]) else None,
             )
             for tp, n in decided.next_offsets.items()

@@ -176,7 +176,7 @@ def metadata(
     metadata = {tp: it.metadata for tp, it in record.positions.items()}
     forms = forms_in(metadata) if keeps_program else {}
     return {
-        tp: ToolMark(NO_RESET, identities[tp.topic], state_of(it), forms.get(tp, "")).encode()
+        tp: ToolMark(NO_RESET, identities[tp.topic], state_of(it), forms.get(tp, ""), is_restored=True).encode()
         for tp, it in metadata.items()
     }
 

@@ -220,6 +220,9 @@ def test_F2_the_commit_of_a_tool_is_that_of_no_member() -> None:
     owned = Owned.committed(5, mark.encode())
     assert owned == Owned(5, Origin.FOREIGN, TopicIdentity("c1", "t1"), reset=AppliedReset(9, "a"))
     assert not owned.is_unmarked
+    restored = replace(mark, is_restored=True)
+    assert ToolMark.parse(restored.encode()) == restored
+    assert Owned.committed(5, restored.encode()) == replace(owned, is_restored=True)
     for kept in (NO_RESET, AppliedReset(7, "b")):
         with_state = replace(mark, kept_reset=kept)
         assert ToolMark.parse(with_state.encode()) == with_state

@@ -102,6 +102,30 @@ def test_F2_an_import_to_an_offset_below_the_ledger_is_followed() -> None:
     assert (again.next_offsets, again.differences) == ({P0: 15}, ())
 
 
+@pytest.mark.parametrize("policy", OnRestart)
+@pytest.mark.parametrize("offset", [5, 50])
+def test_C3_a_restored_savepoint_moves_the_ledger_under_each_policy(policy: OnRestart, offset: int) -> None:
+    ledger = with_state(20, named(20, attempt=1), NO_RESET)
+    mark = ToolMark(R1, state=named(offset), is_restored=True)
+    # The first start can fail, for example by its checkpoint. The second one decides the same.
+    for differences in (1, 0):
+        decided = restored(ledger, offset, mark, policy)
+        assert (decided.next_offsets, decided.follow, decided.resets) == ({P0: offset}, {}, {P0: R1})
+        assert len(decided.differences) == len(decided.move) == differences
+        assert (ledger.positions([P0]), fingerprint_in(ledger)) == ({P0: offset}, fingerprint(named(offset)))
+    # The query has written output, and is killed before the commit of the group.
+    with ledger.transaction() as transaction:
+        transaction.advance({P0: offset + 10})
+    assert restored(ledger, offset, mark, policy).next_offsets == {P0: offset + 10}
+
+
+def test_C3_a_restored_savepoint_does_not_hide_another_difference() -> None:
+    owned = {P0: Owned(5, FOREIGN, reset=R1, is_restored=True), P1: Owned(7, FOREIGN, reset=R1)}
+    with pytest.raises(PositionsDiffer) as rejected:
+        take_over(owned, {P0: 20, P1: 20}, FAIL)
+    assert rejected.value.what == "Ledger and group differ: flights-1: ledger 20, group 7 (-13)."
+
+
 def test_every_difference_is_named_and_the_way_out() -> None:
     owned = {P0: Owned(5, FOREIGN), P1: Owned(9), P2: Owned(3)}
     with pytest.raises(PositionsDiffer) as rejected:

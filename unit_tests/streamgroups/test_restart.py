@@ -177,6 +177,36 @@ def test_F2_the_reset_that_the_checkpoint_contains_is_no_difference() -> None:
     assert resume_finished(last, {P0: Owned(10)}, GROUP).next_offsets == {P0: 10}
 
 
+@pytest.mark.parametrize("resume", [resume_finished, resume_unfinished])
+@pytest.mark.parametrize("origin", [Origin.FOREIGN, Origin.WRITTEN], ids=["first start", "second start, with a ledger"])
+def test_C2_a_restored_savepoint_needs_its_own_checkpoint(resume: Resume, origin: Origin) -> None:
+    """Spark's state in the old checkpoint may be of its own positions."""
+    owned = {P0: Owned(4, origin, reset=AppliedReset(3, "a"), is_restored=True)}
+    for policy in (CHECKPOINT, FAIL):
+        with pytest.raises(
+            PositionsDiffer, match=r"restored to a savepoint, .*: flights-0: checkpoint \d0, group 4"
+        ) as e:
+            resume(LAST, owned, policy)
+        assert "checkpoint that the restore has created" in e.value.remedy
+    assert resume(LAST, owned, GROUP).next_offsets == {P0: 4}
+    # The checkpoint of the restore ends there.
+    copied = BatchOffset(1, (OffsetRange(P0, 2, 4),))
+    for policy in OnRestart:
+        assert resume_finished(copied, owned, policy).next_offsets == {P0: 4}
+
+
+def test_C2_after_a_kill_the_checkpoint_contains_the_restored_savepoint() -> None:
+    """Spark has finished the first batch after the restore, and the group has no commit of it."""
+    reset = AppliedReset(3, "a")
+    last = replace(LAST, resets={P0: reset})
+    for policy in OnRestart:
+        found = resume_finished(last, {P0: Owned(10, Origin.FOREIGN, reset=reset, is_restored=True)}, policy)
+        assert (found.next_offsets, found.differences) == ({P0: 20}, ())
+    # It was killed before: the batch is read again.
+    again = resume_unfinished(last, {P0: Owned(10, Origin.FOREIGN, reset=reset, is_restored=True)}, CHECKPOINT)
+    assert [str(r) for r in again.replay] == ["flights-0[10,20)"]
+
+
 def test_F5_a_partition_of_the_checkpoint_is_not_new() -> None:
     """Its committed offset has expired. A state that it had is not an empty one."""
     owned = {P0: Owned.new(0, Origin.OLDEST), P1: Owned.new(0, Origin.OLDEST)}

@@ -32,6 +32,9 @@ def test_F2_the_reset_of_an_offset_that_stays_is_kept() -> None:
     offsets = {tp: Committed(4, mark.encode()) for tp in (P0, P1)}
     found = with_tool_marks(offsets, {P0: Committed(4), P1: Committed(6)}, "a1", 5)
     kept = {tp: ToolMark.parse(it.metadata) for tp, it in found.items()}
+    restored = ToolMark(AppliedReset(), state=New(), is_restored=True)
+    again = with_tool_marks({P0: Committed(4, restored.encode())}, {P0: Committed(6)}, "a1", 5)
+    assert ToolMark.parse(again[P0].metadata) == ToolMark(AppliedReset(5, "a1"), state=New(), is_restored=True)
     assert kept == {
         P0: ToolMark(AppliedReset(5, "a1"), state=New(), kept_reset=AppliedReset(7, "5f2c")),
         P1: ToolMark(AppliedReset(5, "a1"), state=New()),

@@ -45,6 +45,21 @@ def test_C3_a_changed_program_needs_stopped_members(world: World, changes: tuple
     assert (world.committed(), files(world.states.location)) == (before, stored)
 
 
+def test_C3_an_exclusive_query_must_be_stopped(world: World) -> None:
+    """Its checkpoint, and Spark's state in it, stay where they are."""
+    mark = CommitMark(True, form="windows:windows").encode()
+    world.cli.cluster.commit("board", {P1: 0}, mark)
+    id_ = world.create()
+    query = Query(world.cli)
+    query.next_batch()
+    world.cli.cluster.commit("board", {P1: 5}, mark)
+    before = world.committed()
+    result = world.restore(id_, "--execute", "--accept-repeated-output")
+    query.participation.close()
+    assert (result.code, "has an exclusive query" in result.err) == (3, True), result.err
+    assert world.committed() == before
+
+
 def test_C3_a_fork_is_another_group(world: World) -> None:
     located = ("--state-location", str(world.states.location))
     same = world.cli("groups", "copy", "board", "board", "--with-state", *located, "--execute")

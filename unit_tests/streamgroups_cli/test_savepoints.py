@@ -115,6 +115,7 @@ def test_C3_the_same_group_continues_with_the_state_that_retention_has_deleted(w
     assert mark is not None
     assert mark.form == "windows:windows"
     assert mark.reset.id
+    assert mark.is_restored
 
 
 def test_C3_a_fork_continues_with_its_own_copy(world: World) -> None:

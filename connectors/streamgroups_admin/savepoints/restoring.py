@@ -15,6 +15,7 @@ from typing import Any
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import event_time_group_of, is_metadata_group
 from streamgroups.errors import GroupRejected, InvalidOption
+from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.reset_plan import Move, require_bounds
 from streamgroups.partitions import Bounds, TopicPartition
@@ -173,6 +174,12 @@ def _require_stopped(restore: Restore, live: GroupDescription, committed: Mappin
         raise GroupRejected(
             f"Group '{live.group_id}' has members, and its {changes} changes; nothing was changed.",
             remedy="Stop its queries, restore the savepoint, and start the program that continues.",
+            group=live.group_id,
+        )
+    if is_held_exclusively(it.metadata for it in committed.values()):
+        raise GroupRejected(
+            f"Group '{live.group_id}' has an exclusive query, whose checkpoint stays at its own positions; nothing was changed.",
+            remedy="Stop the query, and restore the savepoint.",
             group=live.group_id,
         )
     require_same_program(restore.record, committed)

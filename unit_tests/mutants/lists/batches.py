@@ -49,7 +49,7 @@ MUTANTS = (
         "R6",
         "batches",
         "streamgroups/checkpoints/restart.py",
-        "return is_members and owned.next_offset == started_at",
+        "return is_known and owned.next_offset == started_at",
         "return owned.next_offset == started_at",
         "a reset to the start of the batch counts as a missing commit",
     ),

@@ -57,8 +57,8 @@ MUTANTS = (
         "L7",
         "ledgers",
         "streamgroups/ledgers/recovery.py",
-        "if policy is OnRestart.GROUP and _is_new(owned[d.topic_partition], resets.get(d.topic_partition, NO_RESET))",
-        "if policy is OnRestart.GROUP",
+        "and _is_new(owned[d.topic_partition], resets.get(d.topic_partition, NO_RESET))",
+        "",
         "the ledger moves forward to a member's commit: output is lost",
     ),
     Mutant(

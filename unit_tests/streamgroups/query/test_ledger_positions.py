@@ -86,6 +86,19 @@ def test_a_tool_has_reset_the_group() -> None:
     assert (sink.positions, sink.fences) == ({P0: 20}, {})
 
 
+@pytest.mark.parametrize("policy", OnRestart)
+def test_C3_a_restored_savepoint_is_known_until_a_batch_has_read_from_it(policy: OnRestart) -> None:
+    """A checkpoint can reject the first start, and then also rejects the second one."""
+    sink, reset = Sink(p0=20), AppliedReset(4, "5f2c")
+    group = Owned(3, Origin.FOREIGN, epoch=7, reset=reset, is_restored=True)
+    assert ledger_of(sink, policy).take_over({P0: group}, other) == {P0: group}
+    second = ledger_of(sink, policy).take_over({P0: replace(group, epoch=8)}, other)
+    assert second == {P0: replace(group, origin=Origin.WRITTEN, epoch=8)}
+    commit_batch(sink.ledger, {"board": [OffsetRange(P0, 3, 9)]}, "rows", epochs={"board": {P0: 8}})
+    third = ledger_of(sink, policy).take_over({P0: replace(group, epoch=9)}, other)
+    assert third == {P0: Owned(9, Origin.WRITTEN, epoch=9, reset=reset)}
+
+
 def test_F2_a_reset_by_a_client_without_marks_follows_the_last_one_of_the_ledger() -> None:
     sink = Sink(p0=20)
     assert ledger_of(sink).next_reset([P0, P1], "a") == {P0: AppliedReset(1, "a"), P1: AppliedReset(1, "a")}
