@@ -126,6 +126,18 @@ def skipped(moves: Collection[Move]) -> int:
     return sum(max(it.to_offset - it.from_offset, 0) for it in moves if it.from_offset is not None)
 
 
+def not_saved(record: CommitRecord, committed: Collection[TopicPartition]) -> list[TopicPartition]:
+    """The partitions that a group has read, and that a savepoint does not have: they were added since.
+
+    A restore into the same group cannot return them to the time of the savepoint.
+
+    Args:
+        record: the savepoint.
+        committed: the partitions with a committed offset of the group.
+    """
+    return sorted(set(committed) - record.positions.keys())
+
+
 def of_other_topics(record: CommitRecord, identities: Mapping[str, TopicIdentity]) -> dict[TopicPartition, int]:
     """The offsets of a savepoint whose topic has another id now, or is in another cluster.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.partitions import TopicPartition
 from unit_tests.cli_states import P0, P1
 from unit_tests.streamgroups_cli.test_changing_groups import Query
 from unit_tests.streamgroups_cli.test_savepoints import World, world
@@ -119,3 +120,23 @@ def test_C3_a_full_disk_leaves_no_savepoint_and_no_offset(
     assert (world.committed(), world.committed("next")) == (before, {})
     done = world.restore(id_, "--group", "next", "--execute")
     assert done.code == 0, done.err
+
+
+def test_C2_C3_partitions_that_were_added_and_read_since_are_named(world: World) -> None:
+    id_ = world.create()
+    world.cli.cluster.add_partitions("flights", 3)
+    world.cli.cluster.create_topic("airports", 1)
+    added = {TopicPartition("flights", 2): 7, TopicPartition("airports", 0): 4}
+    world.cli.cluster.commit("board", added, CommitMark(False, form="windows:windows").encode())
+    before = world.committed()
+    plan = world.restore(id_)
+    assert (plan.code, "keeps its offsets and states of airports-0, flights-2" in plan.err) == (0, True), plan.err
+    result = world.restore(id_, "--execute")
+    assert (result.code, "has read airports-0, flights-2" in result.err) == (3, True), result.err
+    assert "groups reset board --topic airports:0 --to-earliest" in result.err
+    assert world.committed() == before
+    # A fork has not read them.
+    assert world.restore(id_, "--group", "next", "--execute").code == 0
+    accepted = world.restore(id_, "--execute", "--accept-other-partitions")
+    assert accepted.code == 0, accepted.err
+    assert {tp: n for tp, (n, _) in world.committed().items() if tp in added} == added

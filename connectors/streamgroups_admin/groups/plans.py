@@ -31,6 +31,7 @@ class GroupPlan:
         has_states: whether its queries keep state of the partitions.
         is_in_effect: whether all new offsets are the committed ones already.
         states: the state with which each partition continues; empty if that is unknown.
+        not_saved: the partitions whose committed offset stays, because the restored savepoint does not have them.
     """
 
     group_id: str
@@ -41,6 +42,7 @@ class GroupPlan:
     has_states: bool = False
     is_in_effect: bool = False
     states: Mapping[TopicPartition, Continuation] = field(default_factory=dict)
+    not_saved: Sequence[TopicPartition] = ()
 
     @property
     def changes(self) -> dict[TopicPartition, Committed | None]:

@@ -181,6 +181,7 @@ List the savepoints with: streamgroups savepoint list LOCATION.
         without: Collection[str] = (),
         sink: Any = None,
         accept_repeated_output: bool = False,
+        accept_other_partitions: bool = False,
         dry_run: bool = False,
         undo_file: str | Path | None = None,
         wait: str = "1m",
@@ -197,6 +198,7 @@ List the savepoints with: streamgroups savepoint list LOCATION.
             without: the operators that a changed program does not have.
             sink: the sink of the group. A restore in place then compares its ledger with the savepoint.
             accept_repeated_output: whether output after the savepoint may be written again, beside the old one.
+            accept_other_partitions: whether partitions that the savepoint does not have may keep their offsets and states.
             dry_run: whether to return the plan only.
             undo_file: the file for the previous offsets. Default: a new file in the state directory, as the commands write it,
                 which needs the extra ``cli``.
@@ -208,7 +210,8 @@ List the savepoints with: streamgroups savepoint list LOCATION.
         Raises:
             UnknownSavepoint: if it does not exist, or is not complete.
             SavepointDamaged: if a file is missing or was changed. No offset was changed.
-            GroupRejected: if the savepoint does not fit the group, its topics or its output, or output would be written again.
+            GroupRejected: if the savepoint does not fit the group, its topics or its output, or output would be written again, or
+                the group has read partitions that the savepoint does not have.
             InvalidOption: if arguments contradict each other, or one is missing.
             PartlyDone: if some offsets were committed and some were not.
             BrokerUnreachable: if no broker responds within 10 seconds.
@@ -237,6 +240,7 @@ List the savepoints with: streamgroups savepoint list LOCATION.
                 undo_file=None if undo_file is None else Path(undo_file),
                 wait_s=wait_s,
                 accept_repeated_output=accept_repeated_output,
+                accept_other_partitions=accept_other_partitions,
             )
         return replace(found, is_applied=True)
 

@@ -7,7 +7,7 @@ interrupted restore has changed no offset, or the same command finishes it. Sour
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.reset_plan import Move, require_bounds
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.ports import Committed
+from streamgroups.printable import listed
 from streamgroups.savepoints.commit_record import CommitRecord
 from streamgroups.savepoints.output_record import ahead, output_effects, require_output
 from streamgroups.savepoints.restoring import (
     Operators,
     metadata,
     moves,
+    not_saved,
     of_other_topics,
     repeated,
     require_same_log,
@@ -163,7 +165,14 @@ def plan_restore(cluster: Cluster, restore: Restore) -> GroupPlan:
         return _plan_of_state(restore, committed, bounds)
     keeps_program = restore.is_in_place and not restore.operators.is_changed
     named = metadata(record, identities, keeps_program=keeps_program)
-    plan = GroupPlan(group_id, where, metadata=named, live=live, has_states=bool(record.operators))
+    plan = GroupPlan(
+        group_id,
+        where,
+        metadata=named,
+        live=live,
+        has_states=bool(record.operators),
+        not_saved=not_saved(record, committed),
+    )
     require_owned([plan])
     return plan
 
@@ -202,6 +211,10 @@ def effects(restore: Restore, plan: GroupPlan) -> list[str]:
         found.append(
             f"Group '{group_id}' reads {again} offsets again before its positions, without output, to build its states."
         )
+    if plan.not_saved:
+        found.append(
+            f"Group '{group_id}' keeps its offsets and states of {listed(plan.not_saved)}: the savepoint does not have them."
+        )
     if restore.is_in_place and repeated(plan.moves):
         found.append(
             f"The output of {repeated(plan.moves)} offsets after the savepoint stays where it is, and group '{group_id}' "
@@ -228,8 +241,18 @@ def effects(restore: Restore, plan: GroupPlan) -> list[str]:
     return found
 
 
-def _require_accepted(restore: Restore, plan: GroupPlan, *, accept_repeated_output: bool) -> None:
-    """Rejects output that would be written again, unless the user accepts it."""
+def _require_accepted(
+    restore: Restore, plan: GroupPlan, *, accept_repeated_output: bool, accept_other_partitions: bool
+) -> None:
+    """Rejects output that would be written again, and partitions that would not return, unless the user accepts it."""
+    if plan.not_saved and not accept_other_partitions:
+        raise GroupRejected(
+            f"Group '{plan.group_id}' has read {listed(plan.not_saved)}, which the savepoint {restore.record.id} does not have. "
+            "Their offsets and states would stay; nothing was changed.",
+            remedy="If these are wrong, reset them first: streamgroups groups reset "
+            f"{names([plan.group_id])} --topic {_of_topic(plan.not_saved)} --to-earliest. Then use --accept-other-partitions.",
+            group=plan.group_id,
+        )
     again = repeated(plan.moves) if restore.is_in_place else 0
     if restore.is_in_place and restore.record.output is not None:
         again = max(again, sum(ahead(restore.record.output, restore.record.next_offsets).values()))
@@ -241,6 +264,12 @@ def _require_accepted(restore: Restore, plan: GroupPlan, *, accept_repeated_outp
         )
 
 
+def _of_topic(partitions: Sequence[TopicPartition]) -> str:
+    """The partitions of the first topic, as an argument of a command."""
+    topic = partitions[0].topic
+    return shlex.quote(f"{topic}:{','.join(str(it.partition) for it in partitions if it.topic == topic)}")
+
+
 def carry_out_restore(
     cluster: Cluster,
     restore: Restore,
@@ -249,6 +278,7 @@ def carry_out_restore(
     undo_file: Path | None,
     wait_s: float,
     accept_repeated_output: bool = False,
+    accept_other_partitions: bool = False,
     advance: Callable[[int], None] = lambda count: None,
 ) -> None:
     """Checks the consent of the user, copies the files of the states, writes the undo file, and commits the offsets.
@@ -260,16 +290,23 @@ def carry_out_restore(
         undo_file: the file for the offsets before; ``None`` for a new file in the state directory.
         wait_s: the timeout for members, in seconds.
         accept_repeated_output: whether the user accepts that output after the savepoint is written again.
+        accept_other_partitions: whether the user accepts that partitions that the savepoint does not have keep their offsets.
         advance: receives the number of partitions of each commit.
 
     Raises:
-        GroupRejected: if output would be written again, and this is not accepted. No offset was changed.
+        GroupRejected: if output would be written again, or partitions keep their offsets, and this is not accepted. No offset
+            was changed.
         SavepointDamaged: if a file is missing or was changed. No offset was changed.
         CheckpointRejected: if the new checkpoint contains files of another origin. No offset was changed.
         StateUnreachable: if a storage does not answer, or is full. No offset was changed.
         PartlyDone: if some offsets were committed and some were not.
     """
-    _require_accepted(restore, plan, accept_repeated_output=accept_repeated_output)
+    _require_accepted(
+        restore,
+        plan,
+        accept_repeated_output=accept_repeated_output,
+        accept_other_partitions=accept_other_partitions,
+    )
     if restore.record.operators:
         count = place(restore.directory, restore.record, restore.target)
         cluster.notify(f"{count} state file{'' if count == 1 else 's'} in place.")

@@ -128,17 +128,20 @@ def read_from(group: ProcessorGroup, text: str) -> None:
     carry_out(cluster, plans, change, why=f"before a start from {text}")
 
 
-def restored_from(group: ProcessorGroup, savepoint: str, *, accept_repeated_output: bool) -> None:
+def restored_from(
+    group: ProcessorGroup, savepoint: str, *, accept_repeated_output: bool, accept_other_partitions: bool
+) -> None:
     """Restores a savepoint into a group without members.
 
     Args:
         group: the group.
         savepoint: the location of savepoints, and the id.
         accept_repeated_output: whether output after the savepoint can be written again.
+        accept_other_partitions: whether partitions that the savepoint does not have keep their offsets.
 
     Raises:
         InvalidOption: if the text has no location.
-        GroupRejected: if output would be written again, and this is not accepted.
+        GroupRejected: if output would be written again, or partitions keep their offsets, and this is not accepted.
     """
     from streamgroups.savepoints.restoring import Operators
     from streamgroups_admin.savepoints.restoring import (
@@ -166,5 +169,11 @@ def restored_from(group: ProcessorGroup, savepoint: str, *, accept_repeated_outp
     for effect in effects(restore, plan):
         print_message(effect)
     carry_out_restore(
-        group.cluster, restore, plan, undo_file=None, wait_s=_WAIT_S, accept_repeated_output=accept_repeated_output
+        group.cluster,
+        restore,
+        plan,
+        undo_file=None,
+        wait_s=_WAIT_S,
+        accept_repeated_output=accept_repeated_output,
+        accept_other_partitions=accept_other_partitions,
     )

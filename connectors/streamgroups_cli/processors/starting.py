@@ -49,6 +49,13 @@ def start(
             help="With --savepoint: accept that the output after the savepoint is written again, beside the old one.",
         ),
     ] = False,
+    accept_other_partitions: Annotated[
+        bool,
+        typer.Option(
+            "--accept-other-partitions",
+            help="With --savepoint: accept that partitions that the savepoint does not have keep their offsets and states.",
+        ),
+    ] = False,
     wait: Wait = "2m",
 ) -> None:
     """Start processors. A running one is not changed.
@@ -70,7 +77,12 @@ def start(
                     if start_from is not None:
                         read_from(group, start_from)
                     elif savepoint is not None:
-                        restored_from(group, savepoint, accept_repeated_output=accept_repeated_output)
+                        restored_from(
+                            group,
+                            savepoint,
+                            accept_repeated_output=accept_repeated_output,
+                            accept_other_partitions=accept_other_partitions,
+                        )
         _request(instance, state, [it for it in names if not _runs(state, it)], wait_s)
 
 

@@ -80,6 +80,13 @@ class RestoreOptions(LiveOptions):
             help="Accept that the output after the savepoint is written again, beside the old one.",
         ),
     ] = False
+    accept_other_partitions: Annotated[
+        bool,
+        typer.Option(
+            "--accept-other-partitions",
+            help="Accept that partitions that the savepoint does not have keep their offsets and states.",
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         _ = self.wait_s, self.operators
@@ -131,5 +138,6 @@ def restore(connect: Connect, location: Location, savepoint: SavepointId, option
                 undo_file=options.undo_file,
                 wait_s=options.wait_s,
                 accept_repeated_output=options.accept_repeated_output,
+                accept_other_partitions=options.accept_other_partitions,
                 advance=advance,
             )
