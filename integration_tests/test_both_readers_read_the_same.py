@@ -24,6 +24,8 @@ from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_testkit.producing import ordered_producer, produce
 from unit_tests.examples import examples
+from unit_tests.raw_broker import batch, record
+from unit_tests.raw_broker import produce as append
 
 SCHEMA = pa.schema(list(COLUMNS.items()))
 
@@ -243,6 +245,24 @@ def test_silence_is_an_error_that_names_the_partition(
     impatient = ReadSettings(to_read().client, "readers", timeout_ms=1_000)
     with pytest.raises(ReadTimedOut, match=rf"within 1 s from {topic}-0 \(to 5\)"):
         read([of(topic, 0, 0, 5)], impatient)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_negative_lengths_are_null(
+    bootstrap: str, new_topic: Callable[..., str], to_read: Callable[..., ReadSettings], codec: str
+) -> None:
+    """librdkafka delivers neither these records nor an error. A broker stores them, and returns them without librdkafka."""
+    topic = new_topic(1)
+    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    poison = batch(record(0, key_size=-2), record(1, value_size=-5), codec=codec)
+    for data in (batch(record(0)), poison, poison, batch(record(0))):
+        assert append((host, int(port)), topic, data) == 0
+    for isolation in ("read_uncommitted", "read_committed"):
+        how = to_read(**{"isolation.level": isolation})
+        settings = ReadSettings(how.client, "readers", timeout_ms=4_000)
+        table = read([of(topic, 0, 0, 6)], settings)
+        assert table["offset"].to_pylist() == list(range(6))
+        assert table["value"].to_pylist() == [b"v", b"v", None, b"v", None, b"v"]
 
 
 def test_an_unknown_topic_or_partition_is_an_error(

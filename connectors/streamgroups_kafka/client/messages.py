@@ -38,11 +38,14 @@ class Flaw(IntFlag):
     TIMESTAMP = 2
     #: See ``streamgroups_spark.source.watermark_header``.
     WATERMARK = 4
+    #: See ``streamgroups_kafka.read.batch_fetch``.
+    LENGTH = 8
 
 
 _WHY = {
     Flaw.HEADERS: "a header name is not UTF-8, so its headers are null",
     Flaw.TIMESTAMP: "its timestamp is outside the range of microseconds, so it is null",
+    Flaw.LENGTH: "its key or value has a negative length, so it is null",
     Flaw.WATERMARK: "its producer watermark is not in decimal milliseconds since 1970, so it is ignored",
 }
 #: For a name that is not UTF-8, confluent-kafka returns a list with a null pointer and sets an exception. A specialised

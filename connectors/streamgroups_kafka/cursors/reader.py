@@ -20,10 +20,11 @@ from confluent_kafka import Consumer, KafkaError
 from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Batch, Cluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.messages import KafkaMessage, to_message
 from streamgroups_kafka.client.owner_thread import OwnerThread
@@ -40,6 +41,8 @@ _DEFAULTS = {
 _FETCH_BYTES = 50 * 1024 * 1024
 #: How long to wait for an existing record.
 _RETRY_TIMEOUT_S = 15.0
+#: After this time without a message, the next batches are read without librdkafka.
+_STALLED_S = 5.0
 #: A request that has messages returns them after this time, even if more exist.
 _ENOUGH_S = 2.0
 _POLL_S = 0.1
@@ -81,6 +84,7 @@ class RecordReader:
         self._waiting: deque[KafkaMessage] = deque()
         self._rejection: StreamGroupsError | None = None
         self._last_error = ""
+        self._stalled_s = 0.0
         self._log = client_log(config.get("bootstrap.servers"))
 
     def read(
@@ -96,6 +100,7 @@ class RecordReader:
         count = size_bytes = 0
         ends: Mapping[TopicPartition, int] | None = None
         began_s = time.monotonic()
+        self._stalled_s = began_s + _STALLED_S
         while count < limit and size_bytes < self._max_bytes:
             if not self._waiting:
                 self._waiting.extend(self._consumer.consume(limit - count, 0))
@@ -137,6 +142,7 @@ class RecordReader:
         messages: list[Message] = []
         ends: Mapping[TopicPartition, int] | None = None
         began_s = time.monotonic()
+        self._stalled_s = began_s + _STALLED_S
         while self._next[tp] < end_offset:
             if not self._waiting:
                 self._waiting.extend(self._consumer.consume(_REPEATED_AT_ONCE, 0))
@@ -191,9 +197,26 @@ class RecordReader:
                     "The cursor stays valid: send the request again. Check that the leaders of these partitions are up."
                 ),
             )
+        if time.monotonic() > self._stalled_s:
+            self._read_not_parsed(ends)
+            self._stalled_s = time.monotonic() + _STALLED_S
+            return
         message = self._consumer.poll(_POLL_S)
         if message is not None:
             self._waiting.append(message)
+
+    def _read_not_parsed(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Reads the batches that librdkafka cannot parse. It delivers neither their messages nor an error."""
+        with KAFKA_PYTHON:
+            from streamgroups_kafka.read.batch_fetch import fetched_batches
+        ranges = [OffsetRange(tp, self._next[tp], end) for tp, end in ends.items() if self._next[tp] < end]
+        for required, found in fetched_batches(self._config, ranges):
+            tp = required.topic_partition
+            self._consumer.incremental_unassign([to_confluent(tp)])
+            self._consumer.incremental_assign([to_confluent(tp, found.next_offset)])
+            self._waiting.extend(found.records)
+            if not found.records:
+                self._next[tp] = found.next_offset
 
     def _take(self, message: KafkaMessage) -> Message | None:
         """Converts a message of librdkafka; ``None`` for an error or the end of a partition."""

@@ -5,12 +5,13 @@ Called by the plain reader for every batch of messages. Source: SEMANTICS S4; Sp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from streamgroups_kafka.client.messages import headers_of, timestamp_ms_of
+from streamgroups_kafka.client.messages import headers_of, size_of, timestamp_ms_of
+from streamgroups_kafka.read.fetcher import BATCH_BYTES
 
 _MICROSECONDS_PER_MS = 1_000
 
@@ -32,6 +33,19 @@ def to_arrow(messages: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.array(_VALUES[field.name](messages), type=field.type) for field in schema], schema=schema
     )
+
+
+def to_batches(messages: Sequence[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields Arrow batches of limited size: ``BATCH_BYTES``, or one larger record."""
+    start = size = 0
+    for i, message in enumerate(messages):
+        more = size_of(message, headers_of(message) if "headers" in schema.names else None)
+        if i > start and size + more > BATCH_BYTES:
+            yield to_arrow(messages[start:i], schema)
+            start, size = i, 0
+        size += more
+    if messages:
+        yield to_arrow(messages[start:], schema)
 
 
 def _times_us(messages: Sequence[Any]) -> list[int | None]:

@@ -26,8 +26,10 @@ from streamgroups.retry import retrying
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.free_memory import return_free_memory
+from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.native import uses_native
+from streamgroups_kafka.read.arrow_columns import to_batches
 from streamgroups_kafka.read.fetcher import Fetcher, NewFetcher, ReadSettings
 from streamgroups_kafka.read.native_fetcher import NativeFetcher
 from streamgroups_kafka.read.plain_fetcher import PlainFetcher
@@ -36,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 #: How long the request for the bounds of a partition is repeated.
 _BOUNDS_S = 10.0
+#: After this time without progress, or after half of the timeout, the next batches are read without librdkafka.
+_STALLED_S = 10.0
 #: How long a task waits for the metadata group for the gaps of its group.
 _GAPS_S = 10.0
 
@@ -55,7 +59,7 @@ def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: Read
         DataLoss: if offsets of a range are missing and the policy of the partition is to fail.
         ReadTimedOut: if a range yields neither a record nor its end for ``timeout_ms``.
         InvalidOption: if the native reader is required but not available.
-        StreamGroupsError: if the broker rejects a request for another reason.
+        StreamGroupsError: if the broker rejects a request for another reason, or a record batch is damaged.
     """
     new_fetcher: NewFetcher = NativeFetcher if uses_native("reader") else PlainFetcher
     remaining = [r for r in ranges if len(r)]
@@ -83,6 +87,7 @@ class _Reading:
         self._log = client_log(settings.client.get("bootstrap.servers"))
         self._rejection: StreamGroupsError | None = None
         self._gaps: list[PartitionGap] = []
+        self._deadline_s = self._stalled_s = 0.0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -91,7 +96,7 @@ class _Reading:
             raise self._translated(e.args[0], "Reading") from None
         is_large = False
         try:
-            deadline_s = self._deadline_s()
+            self._progressed()
             while fetcher.n_open():
                 progressed, errors = fetcher.fill()
                 try:
@@ -102,14 +107,15 @@ class _Reading:
                 # Only records and ends of ranges count as progress; repeated errors of a broker do not.
                 if progressed:
                     self._log.succeeded()
-                    deadline_s = self._deadline_s()
+                    self._progressed()
                 else:
-                    self._check(fetcher, deadline_s)
+                    self._check(fetcher)
+                    yield from self._not_parsed(fetcher)
                 if fetcher.full():
                     is_large = True
                     yield fetcher.take()
                     # The time that the caller takes for the batch does not count against the broker.
-                    deadline_s = self._deadline_s()
+                    self._progressed()
             last = fetcher.take()
             if last.num_rows:
                 yield last
@@ -196,13 +202,35 @@ class _Reading:
         )
         records.record(gaps, alone=False)
 
-    def _deadline_s(self) -> float:
-        return time.monotonic() + self._settings.timeout_ms / 1000
+    def _progressed(self) -> None:
+        timeout_s = self._settings.timeout_ms / 1000
+        now_s = time.monotonic()
+        self._deadline_s, self._stalled_s = now_s + timeout_s, now_s + min(_STALLED_S, timeout_s / 2)
 
-    def _check(self, fetcher: Fetcher, deadline_s: float) -> None:
+    def _not_parsed(self, fetcher: Fetcher) -> Iterator[pa.RecordBatch]:
+        """Reads the batches that librdkafka cannot parse. It delivers neither their records nor an error."""
+        if time.monotonic() < self._stalled_s:
+            return
+        # Each worker waits for the imports of this module, and few need it.
+        with KAFKA_PYTHON:
+            from streamgroups_kafka.read.batch_fetch import fetched_batches
+        for required, found in fetched_batches(self._settings.client, fetcher.remaining()):
+            # The earlier records of the partition are first.
+            earlier = fetcher.take()
+            if earlier.num_rows:
+                yield earlier
+            yield from to_batches(found.records, self._schema)
+            if found.next_offset < required.end_offset:
+                fetcher.seek(required.topic_partition, found.next_offset)
+            else:
+                fetcher.end(required.topic_partition)
+            self._progressed()
+        self._stalled_s = time.monotonic() + _STALLED_S
+
+    def _check(self, fetcher: Fetcher) -> None:
         if self._rejection:
             raise self._rejection
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > self._deadline_s:
             waiting = ", ".join(f"{r.topic_partition} (to {r.end_offset})" for r in sorted(fetcher.remaining()))
             raise ReadTimedOut(
                 (

@@ -1,0 +1,123 @@
+"""Fetches single record batches without librdkafka.
+
+Called by the readers of ranges and of cursors, if librdkafka delivers neither a record nor an error although more offsets
+exist. librdkafka does so for a record with a key or value length below -1, which every principal with Write on a topic can
+write: brokers do not check it. Without this module, such a record stops its partition permanently. Source: Kafka's Fetch
+request; KIP-98 (aborted transactions in its response).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from streamgroups.errors import BrokerUnreachable, StreamGroupsError
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.admin.connection import AdminSession
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.messages import Flaw, warn_of_flaw
+from streamgroups_kafka.client.private_kafka_python import FetchRequest, MetadataRequest
+from streamgroups_kafka.read.batch_parser import ParsedBatch, parse_batch
+
+logger = logging.getLogger(__name__)
+
+#: The timeout of the connection and of a request, in seconds.
+_TIMEOUT_S = 5.0
+#: librdkafka's default of ``receive.message.max.bytes``, which limits decompressed records too.
+_MAX_BYTES = 100_000_000
+#: The last version with topic names; later versions contain topic ids.
+_MIN_VERSION, _MAX_VERSION = 4, 12
+#: A broker returns the first batch at any size, and no other one.
+_ONE_BATCH_BYTES = 1
+
+
+def fetched_batches(config: ClientConfig, ranges: Iterable[OffsetRange]) -> Iterator[tuple[OffsetRange, ParsedBatch]]:
+    """Yields the first batch of each range, and the next ones that librdkafka cannot parse.
+
+    Args:
+        config: the configuration of the client.
+        ranges: the ranges.
+
+    Yields:
+        Each batch with its range. It contains only records of the range. The iteration ends if a broker does not respond:
+        librdkafka, which waits for the same records, reports the reason.
+
+    Raises:
+        StreamGroupsError: if a batch cannot be parsed.
+    """
+    try:
+        session = AdminSession(config, timeout_s=_TIMEOUT_S)
+    except StreamGroupsError as e:
+        logger.warning("No records can be read without librdkafka: %s", e)
+        return
+    with closing(session):
+        for required in ranges:
+            is_first, next_offset = True, required.next_offset
+            while next_offset < required.end_offset:
+                rest = OffsetRange(required.topic_partition, next_offset, required.end_offset)
+                found = _batch(session, config, rest)
+                if found is None or (found.bad_length_offset is None and not is_first):
+                    break
+                if found.bad_length_offset is not None:
+                    warn_of_flaw(required.topic_partition, found.bad_length_offset, Flaw.LENGTH)
+                yield required, found
+                is_first, next_offset = False, found.next_offset
+
+
+def _batch(session: AdminSession, config: ClientConfig, required: OffsetRange) -> ParsedBatch | None:
+    """The batch at the start of a range, with the records of the range; ``None`` if the broker returns none."""
+    tp = required.topic_partition
+    try:
+        answer = session.once(f"Reading {tp}", _fetch, session, config, tp, required.next_offset)
+    except StreamGroupsError as e:
+        logger.warning("%s cannot be read without librdkafka: %s", required, e)
+        return None
+    data = bytes(answer.records or b"")
+    if not data:
+        return None
+    try:
+        found = parse_batch(tp, data, int(config.get("receive.message.max.bytes") or _MAX_BYTES))
+    except ValueError as e:
+        raise StreamGroupsError(
+            f"{tp}@{required.next_offset}: the record batch with this offset cannot be read, because {e}.",
+            remedy="Set the offset of the group after this batch, with streamgroups groups reset. Its records are skipped.",
+            topic=tp.topic,
+            partition=tp.partition,
+        ) from None
+    aborted = {it.producer_id for it in answer.aborted_transactions or () if it.first_offset < found.next_offset}
+    records = () if found.transactional_producer in aborted else found.records
+    return replace(
+        found, records=tuple(it for it in records if required.next_offset <= it.offset() < required.end_offset)
+    )
+
+
+async def _fetch(session: AdminSession, config: ClientConfig, tp: TopicPartition, next_offset: int) -> Any:
+    """Returns the partition in the response of its leader."""
+    what = f"Reading {tp}"
+    topic = MetadataRequest.MetadataRequestTopic(name=tp.topic)
+    (found,) = (await session.send(MetadataRequest(topics=[topic], allow_auto_topic_creation=False))).topics
+    session.check(found.error_code, what, topic=tp.topic)
+    leaders = {p.partition_index: p.leader_id for p in found.partitions}
+    if leaders.get(tp.partition, -1) < 0:
+        raise BrokerUnreachable(f"{tp} has no leader.", remedy="Check that its brokers are up.")
+    fetch = FetchRequest.FetchTopic
+    partition = fetch.FetchPartition(
+        partition=tp.partition, fetch_offset=next_offset, partition_max_bytes=_ONE_BATCH_BYTES
+    )
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=_ONE_BATCH_BYTES,
+        isolation_level=int(config.isolation_level == "read_committed"),
+        topics=[fetch(topic=tp.topic, partitions=[partition])],
+        min_version=_MIN_VERSION,
+        max_version=_MAX_VERSION,
+    )
+    answer = await session.send(request, leaders[tp.partition])
+    session.check(answer.error_code, what, topic=tp.topic)
+    ((answered,),) = (t.partitions for t in answer.responses)
+    session.check(answered.error_code, what, topic=tp.topic)
+    return answered
