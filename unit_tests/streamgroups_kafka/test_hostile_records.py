@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamgroups.errors import StreamGroupsError
 from streamgroups.fakes import FakeCluster
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import native
@@ -136,6 +137,42 @@ def test_topics_tail_shows_such_records(config: ClientConfig, caplog: pytest.Log
     assert [(r.value, len(r.headers)) for r in found] == [(b"v", 0), (b"bad", 0), (b"good", 3)]
     assert "headers-0@1: a header name" in caplog.text
     assert [r.timestamp_ms for r in stored_records(config, {TIMES: 0}, {TIMES: 6})][3] == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("topic", "data", "happened", "remedy"),
+    [
+        (
+            "no-gzip",
+            batch(record(0), record(1), codec="gzip", body=b"no gzip"),
+            "the next record batch cannot be decompressed",
+            "Raise 'kafka.receive.message.max.bytes'",
+        ),
+        ("crc", batch(record(0), record(1))[:-1] + b"\1", "the next record batch is damaged", "groups reset"),
+    ],
+)
+def test_a_batch_that_librdkafka_rejects_is_named(
+    broker: RawBroker,
+    new_fetcher: NewFetcher,
+    config: ClientConfig,
+    topic: str,
+    data: bytes,
+    happened: str,
+    remedy: str,
+) -> None:
+    tp = TopicPartition(topic, 0)
+    if tp not in broker.log:
+        broker.create_topic(topic)
+        broker.append(topic, batch(record(0)))
+        broker.append(topic, data)
+    with pytest.raises(StreamGroupsError, match=f"Reading {topic}-0 at offset 1: {happened}") as raised:
+        read(new_fetcher, config, tp, 3, ["value"])
+    assert remedy in raised.value.remedy
+    with (
+        closing(RecordReader(config, group_id="g", client_id=None, offsets=holding(tp, 3))) as reader,
+        pytest.raises(StreamGroupsError, match=f"Reading {topic}-0 at offset 1: {happened}"),
+    ):
+        reader.read({tp: 1}, 10)
 
 
 class TestMemory:

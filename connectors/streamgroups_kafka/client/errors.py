@@ -208,6 +208,18 @@ _MEANINGS: dict[int, _Meaning] = {
     ),
     **dict.fromkeys((_C.OFFSET_OUT_OF_RANGE, _L._AUTO_OFFSET_RESET, _L._LOG_TRUNCATION), _GONE),
     **dict.fromkeys((_C.UNSUPPORTED_VERSION, _L._UNSUPPORTED_FEATURE, _L._NOT_IMPLEMENTED), _OLD_BROKER),
+    _L._BAD_COMPRESSION: _Meaning(
+        StreamGroupsError,
+        "the next record batch cannot be decompressed: it is damaged, or larger than 'kafka.receive.message.max.bytes'",
+        "Raise 'kafka.receive.message.max.bytes', which is 100000000 by default, above the decompressed size of the batch. Or "
+        "set the offset of the group after the batch, with streamgroups groups reset. Its records are skipped then.",
+    ),
+    _L._BAD_MSG: _Meaning(
+        StreamGroupsError,
+        "the next record batch is damaged",
+        "Check the disks of the leader and of its replicas. To skip the batch, set the offset of the group after it, with "
+        "streamgroups groups reset.",
+    ),
     _L._INVALID_ARG: _Meaning(
         InvalidOption, "librdkafka rejects a setting or an argument", "Correct the setting that the text names."
     ),

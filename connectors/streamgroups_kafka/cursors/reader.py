@@ -239,7 +239,12 @@ class RecordReader:
             if tp in self._next:
                 self._on_gone(tp)
         else:
-            translated = self._translated(error, f"Reading {tp.topic or 'the stream'}", tp.topic)
+            what = (
+                f"Reading {tp} at offset {self._next[tp]}"
+                if tp in self._next
+                else f"Reading {tp.topic or 'the stream'}"
+            )
+            translated = self._translated(error, what, tp.topic)
             if error.fatal() or not (error.retriable() or translated.retriable):
                 raise translated
             self._last_error = str(translated)

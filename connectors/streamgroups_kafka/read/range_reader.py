@@ -127,12 +127,15 @@ class _Reading:
     def _on_error(self, fetcher: Fetcher, topic_partition: TopicPartition | None, error: KafkaError) -> None:
         if topic_partition is None:
             self._on_client_error(error)
-        elif not any(r.topic_partition == topic_partition for r in fetcher.remaining()):
             return
-        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        required = next((r for r in fetcher.remaining() if r.topic_partition == topic_partition), None)
+        if required is None:
+            return
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._on_gone(fetcher, topic_partition)
         elif error.fatal() or not error.retriable():
-            translated = self._translated(error, f"Reading {topic_partition.topic}", topic_partition.topic)
+            what = f"Reading {topic_partition} at offset {required.next_offset}"
+            translated = self._translated(error, what, topic_partition.topic)
             if not translated.retriable:
                 raise translated
             self._last_error = str(translated)
