@@ -215,3 +215,9 @@ def test_P4_a_header_whose_name_is_not_utf_8_is_a_letter(local_spark: SparkSessi
     rows = local_spark.range(3).selectExpr("cast(id AS string) AS value", "'board' AS topic", headers)
     found = with_rejections(rows, OPTIONS, {"board": 3})
     assert errors(found) == [None, "The name of a header is not UTF-8.", "A header has no name."]
+
+
+def test_P4_too_many_headers_are_a_letter(local_spark: SparkSession) -> None:
+    headers = "array_repeat(named_struct('key', 'h', 'value', X''), cast(99999 + id AS int)) AS headers"
+    rows = local_spark.range(3).selectExpr("cast(id AS string) AS value", "'board' AS topic", headers)
+    assert errors(with_rejections(rows, OPTIONS, {"board": 3})) == [None, None, "The row has more than 100000 headers."]

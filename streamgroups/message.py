@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from streamgroups.partitions import TopicPartition
 
+#: The limit of librdkafka. It delivers a record with more headers without headers.
+MAX_HEADERS = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

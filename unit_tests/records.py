@@ -159,3 +159,7 @@ NOT_UTF8 = pa.ListArray.from_arrays(
         ["key", "value"],
     ),
 )
+TOO_MANY = pa.array(
+    [[{"key": "a", "value": b""}] * 100_000, [{"key": "a", "value": b""}] * 100_001],
+    schema_of(False, False).field("headers").type,
+)

@@ -45,7 +45,7 @@ _MAX_REASON = 500
 
 _ENTRY_OF_MAPS = 5
 #: The version of the interface of the extension. In a checkout the extension may be older than this file.
-_INTERFACE = 5
+_INTERFACE = 6
 
 
 @dataclass(frozen=True, slots=True)

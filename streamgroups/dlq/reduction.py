@@ -12,6 +12,7 @@ from typing import Any
 
 from streamgroups.dlq.letter import MISSING, DeadLetter, Origin
 from streamgroups.dlq.record_headers import to_headers
+from streamgroups.message import MAX_HEADERS
 from streamgroups.printable import printable
 
 #: The fields of a letter that a sink can do without, the first one to remove first.
@@ -25,7 +26,8 @@ _TEXT_BYTES = (4_000, 1_000, 200, 40)
 
 
 def fitting(letter: DeadLetter, max_bytes: int) -> DeadLetter:
-    """Returns a letter whose Kafka record has at most a number of bytes, as far as its id fits.
+    """Returns a letter whose Kafka record has at most a number of bytes, as far as its id fits, and at most ``MAX_HEADERS``
+    headers.
 
     Args:
         letter: the letter.
@@ -37,6 +39,8 @@ def fitting(letter: DeadLetter, max_bytes: int) -> DeadLetter:
     >>> len(small.key), small.value, small.details
     (1000, None, {'value_bytes': '1000'})
     """
+    if len(to_headers(letter)) > MAX_HEADERS:
+        letter = _without(letter, "headers")
     for name in ("value", "headers", "key"):
         if size_bytes(letter) <= max_bytes:
             return letter

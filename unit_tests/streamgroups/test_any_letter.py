@@ -13,7 +13,7 @@ from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.record_headers import to_headers
 from streamgroups.dlq.reduction import REJECTED, fitting, reductions, size_bytes
 from streamgroups.dlq.stored_letters import StoredLetter, stored
-from streamgroups.message import Message
+from streamgroups.message import MAX_HEADERS, Message
 from unit_tests.extreme_times import EXTREME_TIMES_MS
 
 BATCH = BatchOfLetters("board", 1_000, "billing")
@@ -85,6 +85,12 @@ def test_P4_a_letter_of_any_size_fits_its_topic(part: str, max_bytes: int) -> No
         if not getattr(fit, name) and getattr(letter, name):
             assert int(fit.details[f"{name}_bytes"]) >= 1_200_000
     assert fitting(fit, max_bytes) == fit
+
+
+def test_P4_a_letter_with_too_many_headers_has_only_its_own() -> None:
+    fields = {"step": "sink", "error": "no", "headers": [{"key": "h", "value": b""}] * MAX_HEADERS}
+    fit = fitting(letter_of(fields), 10_000_000)
+    assert (fit.headers, fit.details) == ((), {"headers_bytes": str(MAX_HEADERS)})
 
 
 def test_P4_the_known_size_of_a_value_stays() -> None:

@@ -92,6 +92,23 @@ def test_a_header_name_that_is_not_utf_8_makes_the_headers_null(
     ]
 
 
+@pytest.mark.parametrize("name", ["many", "length"])
+def test_headers_that_librdkafka_cannot_parse_are_null(
+    broker: RawBroker, new_fetcher: NewFetcher, config: ClientConfig, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """confluent-kafka hides the error, so the plain reader does not log it."""
+    one = header(b"h", b"1")
+    bad = (one,) * 100_001 if name == "many" else (one, b"\2g\3")
+    tp = TopicPartition(f"unparsed-{name}", 0)
+    if tp not in broker.log:
+        broker.create_topic(tp.topic)
+        broker.append(tp.topic, batch(record(0), record(1, headers=(one,)), record(2, headers=bad)))
+    (found,) = read(new_fetcher, config, tp, 3, ["headers"])
+    assert found.column("headers").to_pylist() == [None, [{"key": "h", "value": b"1"}], None]
+    expected = f"{tp}@2: librdkafka cannot parse its headers, so they are null. Other records of this partition may have the same defect."
+    assert [r.getMessage() for r in caplog.records] == ([expected] if new_fetcher is NativeFetcher else [])
+
+
 def test_headers_that_are_not_selected_are_not_parsed(
     new_fetcher: NewFetcher, config: ClientConfig, caplog: pytest.LogCaptureFixture
 ) -> None:

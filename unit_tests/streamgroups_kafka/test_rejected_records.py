@@ -15,6 +15,7 @@ from unit_tests.records import (
     NAMELESS,
     NO_ENTRY,
     NOT_UTF8,
+    TOO_MANY,
     decoded,
     one_column,
 )
@@ -48,6 +49,7 @@ def test_the_topics_limit_holds_for_batches_of_many_records_too(using: str) -> N
         ({"headers": NAMELESS}, "Row 1, for flights-0, has a header without a name"),
         ({"headers": NO_ENTRY}, "Row 1, for flights-0, has a header without a name"),
         ({"headers": NOT_UTF8}, "Row 1, for flights-0, has a header whose name is not UTF-8"),
+        ({"headers": TOO_MANY}, "Row 1, for flights-0, has more than 100000 headers"),
     ],
 )
 def test_the_error_names_the_row_of_an_invalid_record(using: str, columns: dict[str, Any], match: str) -> None:

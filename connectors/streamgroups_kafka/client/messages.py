@@ -32,19 +32,22 @@ KafkaMessage: TypeAlias = Any
 
 
 class Flaw(IntFlag):
-    """The fields of a record that have no value. The first two numbers are those of the native reader."""
+    """The fields of a record that have no value. The first three numbers are those of the native reader."""
 
     HEADERS = 1
     TIMESTAMP = 2
+    #: confluent-kafka returns no headers for such a record, and no error. So only the native reader sees it.
+    UNPARSED_HEADERS = 4
     #: See ``streamgroups_spark.source.watermark_header``.
-    WATERMARK = 4
+    WATERMARK = 8
     #: See ``streamgroups_kafka.read.batch_fetch``.
-    LENGTH = 8
+    LENGTH = 16
 
 
 _WHY = {
     Flaw.HEADERS: "a header name is not UTF-8, so its headers are null",
     Flaw.TIMESTAMP: "its timestamp is outside the range of microseconds, so it is null",
+    Flaw.UNPARSED_HEADERS: "librdkafka cannot parse its headers, so they are null",
     Flaw.LENGTH: "its key or value has a negative length, so it is null",
     Flaw.WATERMARK: "its producer watermark is not in decimal milliseconds since 1970, so it is ignored",
 }

@@ -147,8 +147,12 @@ static void headers_measure(const rd_kafka_message_t *message, Measured *measure
     const char *name;
     const void *value;
     size_t size, bytes = 0;
-    if (rd.message_headers(message, &headers) != RD_ERR_NO_ERROR)
+    int failed = rd.message_headers(message, &headers);
+    if (failed) {
+        /* librdkafka parses at most 100,000 headers, and no value with a length below -1. */
+        measured->flaws |= failed == RD_ERR_NOENT ? 0 : BAD_HEADERS;
         return;
+    }
     for (size_t i = 0; rd.header_get_all(headers, i, &name, &value, &size) == RD_ERR_NO_ERROR; i++) {
         size_t name_size = strlen(name);
         if (!utf8_valid((const unsigned char *)name, name_size)) {

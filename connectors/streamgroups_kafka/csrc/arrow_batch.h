@@ -64,7 +64,7 @@ typedef struct {
 } Batch;
 
 /* What of a record has no place in a column, so that it is null there. */
-enum { BAD_HEADER_NAME = 1, BAD_TIMESTAMP = 2 };
+enum { BAD_HEADER_NAME = 1, BAD_TIMESTAMP = 2, BAD_HEADERS = 4 };
 
 /* A record, before it is appended. */
 typedef struct {

@@ -18,7 +18,7 @@ typedef struct {
 } ClientObject;
 
 /* native.py uses no other one. */
-#define INTERFACE 5
+#define INTERFACE 6
 
 /* Raised with (code, text) for what librdkafka rejects. */
 static PyObject *NativeError;

@@ -13,10 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.errors import InvalidOption, RecordRejected
+from streamgroups.message import MAX_HEADERS
 from streamgroups.partitions import TopicPartition
 
 _NAMES = (pa.string(), pa.large_string())
 _BYTES = (*_NAMES, pa.binary(), pa.large_binary())
+
+_REMEDY_OF_HEADERS = (
+    f"A record has at most {MAX_HEADERS} headers. Each header needs a name in UTF-8; its value may be null."
+)
 
 
 def record_columns(records: pa.RecordBatch, topic: str, now_ms: int) -> pa.RecordBatch:
@@ -35,8 +40,8 @@ def record_columns(records: pa.RecordBatch, topic: str, now_ms: int) -> pa.Recor
 
     Raises:
         InvalidOption: if a column has another type, or ``partition`` is missing.
-        RecordRejected: if a partition is null or negative, a timestamp is negative, or a header name is missing or not
-            UTF-8.
+        RecordRejected: if a partition is null or negative, a timestamp is negative, a header name is missing or not
+            UTF-8, or a record has more than 100,000 headers.
         ValueError: if the batch is malformed.
 
     >>> batch = pa.record_batch({"partition": [0, 1], "value": ["a", "b"], "entry": [1, 2]})
@@ -118,10 +123,12 @@ def _check_headers(headers: pa.Array, partitions: pa.Array, topic: str) -> None:
     for row in range(len(headers)):
         fault = _fault_of_headers(headers.slice(row, 1))
         if fault is not None:
-            raise _rejected(row, partitions, topic, fault, "Every header needs a name in UTF-8; its value may be null.")
+            raise _rejected(row, partitions, topic, fault, _REMEDY_OF_HEADERS)
 
 
 def _fault_of_headers(headers: pa.Array) -> str | None:
+    if (pc.max(pc.list_value_length(headers)).as_py() or 0) > MAX_HEADERS:
+        return f"has more than {MAX_HEADERS} headers"
     # In flatten(), a null header has a null name.
     names = headers.flatten().flatten()[0]
     if names.null_count:

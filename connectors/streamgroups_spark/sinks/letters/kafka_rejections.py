@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from streamgroups.dlq.letter import COLUMN
+from streamgroups.message import MAX_HEADERS
 from streamgroups_kafka.write.encoder import HEADER_BYTES
 from streamgroups_spark.dlq.failure_column import failure_of, with_letter
 from streamgroups_spark.frames.columns import column
@@ -96,6 +97,7 @@ def _reasons(
     if "timestamp" in df.columns:
         found.append(("The timestamp is before 1970.", F.unix_micros("timestamp") < 0))
     if "headers" in df.columns and options.with_headers:
+        found.append((f"The row has more than {MAX_HEADERS} headers.", F.size("headers") > MAX_HEADERS))
         found.append(("A header has no name.", F.exists("headers", lambda it: it["key"].isNull())))
         is_bytes = F.exists("headers", lambda it: ~F.is_valid_utf8(it["key"]))
         found.append(("The name of a header is not UTF-8.", is_bytes))
