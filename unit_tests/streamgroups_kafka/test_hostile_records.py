@@ -109,6 +109,16 @@ def test_headers_that_librdkafka_cannot_parse_are_null(
     assert [r.getMessage() for r in caplog.records] == ([expected] if new_fetcher is NativeFetcher else [])
 
 
+def test_a_header_name_ends_at_a_nul_byte(broker: RawBroker, new_fetcher: NewFetcher, config: ClientConfig) -> None:
+    """A limit of librdkafka that the documentation states."""
+    tp = TopicPartition("nul", 0)
+    if tp not in broker.log:
+        broker.create_topic("nul")
+        broker.append("nul", batch(record(0, headers=(header(b"a\0b", b"1"), header(b"\0\xff", None)))))
+    (found,) = read(new_fetcher, config, tp, 1, ["headers"])
+    assert found.column("headers").to_pylist() == [[{"key": "a", "value": b"1"}, {"key": "", "value": None}]]
+
+
 def test_headers_that_are_not_selected_are_not_parsed(
     new_fetcher: NewFetcher, config: ClientConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
