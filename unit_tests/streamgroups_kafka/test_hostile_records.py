@@ -147,6 +147,34 @@ def test_a_group_cursor_continues_behind_such_records(config: ClientConfig, capl
     assert "headers-0@1: a header name" in caplog.text
 
 
+def test_each_partition_and_defect_has_a_warning(
+    broker: RawBroker, new_fetcher: NewFetcher, config: ClientConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first 16 defects of a client were those of one partition."""
+    topic = "flaws"
+    partitions = [TopicPartition(topic, p) for p in range(4)]
+    if partitions[0] not in broker.log:
+        broker.create_topic(topic)
+        bad = batch(*(record(n, headers=(NOT_UTF_8,)) for n in range(20)))
+        for tp in partitions[:3]:
+            broker.append(topic, bad, tp.partition)
+        broker.append(topic, batch(record(0), timestamp_ms=FITS_MS + 1), 2)
+        broker.append(topic, batch(record(0, headers=(NOT_UTF_8,)), timestamp_ms=FITS_MS + 1), 3)
+    ranges = {tp: OffsetRange(tp, 0, end) for tp, end in zip(partitions, (20, 20, 21, 1), strict=True)}
+    schema = pa.schema([(name, COLUMNS[name]) for name in ("headers", "timestamp")])
+    list(_Reading(ranges, schema, ReadSettings(config, "g", timeout_ms=20_000), new_fetcher).batches())
+    places = sorted(r.getMessage().partition(".")[0].partition(",")[0] for r in caplog.records)
+    name, time = "a header name is not UTF-8", "its timestamp is outside the range of microseconds"
+    assert places == [
+        f"flaws-0@0: {name}",
+        f"flaws-1@0: {name}",
+        f"flaws-2@0: {name}",
+        f"flaws-2@20: {time}",
+        f"flaws-3@0: {name}",
+        f"flaws-3@0: {time}",
+    ]
+
+
 def test_many_such_records_end_no_process(
     broker: RawBroker, new_fetcher: NewFetcher, config: ClientConfig, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -65,6 +65,7 @@ typedef struct {
 
 /* What of a record has no place in a column, so that it is null there. */
 enum { BAD_HEADER_NAME = 1, BAD_TIMESTAMP = 2, BAD_HEADERS = 4 };
+#define N_FLAWS 3
 
 /* A record, before it is appended. */
 typedef struct {

@@ -188,7 +188,7 @@ static void reading_clear(Client *client) {
     batch_clear(&client->batch);
     free(client->ranges);
     client->ranges = NULL;
-    client->n_ranges = client->n_open = client->n_events = client->n_flawed = client->is_full = client->turn = 0;
+    client->n_ranges = client->n_open = client->n_events = client->is_full = client->turn = 0;
 }
 
 void client_free(Client *client) {
@@ -296,9 +296,11 @@ int client_seek(Client *client, int index, int64_t next_offset) {
 
 /* ---- filling ------------------------------------------------------------------------------------------------------ */
 
-static void flawed_add(Client *client, const Range *range, int64_t offset, int flaws) {
-    if (flaws && client->n_flawed < MAX_FLAWED)
-        client->flawed[client->n_flawed++] = (Flawed){(int)(range - client->ranges), offset, flaws};
+static void flaws_add(Range *range, int64_t offset, int flaws) {
+    for (int i = 0; i < N_FLAWS; i++)
+        if (flaws & ~range->flaws & 1 << i)
+            range->flaw_offsets[i] = offset;
+    range->flaws |= flaws;
 }
 
 /* A message takes its range forward, ends it, or is an event. Returns 0, or -1 without memory. */
@@ -319,7 +321,7 @@ static int take(Client *client, Range *range, const rd_kafka_message_t *message,
         range->next_offset = message->offset + 1;
         if (message->offset < range->end_offset) {
             failed = batch_append(&client->batch, message, client->topics[range->topic].name, measured);
-            flawed_add(client, range, message->offset, measured->flaws);
+            flaws_add(range, message->offset, measured->flaws);
         }
     }
     if (range->next_offset >= range->end_offset)

@@ -18,7 +18,6 @@
 
 #define TEXT_SIZE 512
 #define MAX_EVENTS 16
-#define MAX_FLAWED 16
 #define CHUNK 512
 
 /* A partition that is fetched, in this reading or for the next one. */
@@ -40,6 +39,8 @@ typedef struct {
     int topic;
     Partition *fetched; /* NULL once it is done and its partition no longer fetched */
     int done;
+    int flaws;                     /* of its records since the last fill: a sum of BAD_... */
+    int64_t flaw_offsets[N_FLAWS]; /* the first record with each of them */
 } Range;
 
 /* Something librdkafka said: of a range, or of the client as a whole (range -1). */
@@ -48,13 +49,6 @@ typedef struct {
     int code;
     char text[TEXT_SIZE];
 } Event;
-
-/* A record with something that has no place in a column: a sum of BAD_... says what. */
-typedef struct {
-    int range;
-    int64_t offset;
-    int flaws;
-} Flawed;
 
 typedef struct {
     char *name;
@@ -78,8 +72,6 @@ typedef struct {
     size_t max_bytes;
     Event events[MAX_EVENTS];
     int n_events;
-    Flawed flawed[MAX_FLAWED]; /* the first ones since the last fill */
-    int n_flawed;
     int is_full; /* the next record would pass `max_bytes`, and waits in its chunk */
 
     /* Set by librdkafka's threads when an empty queue got something. */

@@ -231,17 +231,21 @@ static PyObject *events_taken(Client *client) {
     return list;
 }
 
+/* The first record with each flaw, of each range. */
 static PyObject *flawed_taken(Client *client) {
-    PyObject *list = PyList_New(client->n_flawed);
-    for (int i = 0; list != NULL && i < client->n_flawed; i++) {
-        const Flawed *flawed = &client->flawed[i];
-        PyObject *entry = Py_BuildValue("iLi", flawed->range, (long long)flawed->offset, flawed->flaws);
-        if (entry == NULL || PyList_SetItem(list, i, entry) != 0) {
-            Py_DECREF(list);
-            return NULL;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list != NULL && i < client->n_ranges; i++) {
+        Range *range = &client->ranges[i];
+        for (int flaw = 0; list != NULL && range->flaws >> flaw; flaw++) {
+            if (!(range->flaws >> flaw & 1))
+                continue;
+            PyObject *entry = Py_BuildValue("iLi", i, (long long)range->flaw_offsets[flaw], 1 << flaw);
+            if (entry == NULL || PyList_Append(list, entry) != 0)
+                Py_CLEAR(list);
+            Py_XDECREF(entry);
         }
+        range->flaws = 0;
     }
-    client->n_flawed = 0;
     return list;
 }
 

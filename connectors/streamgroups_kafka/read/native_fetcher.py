@@ -88,8 +88,8 @@ class NativeFetcher:
         with suppress(StreamGroupsError, KafkaException):
             self._set_token()
         self._rows, self._full, self._n_open, events, flawed = self._native.fill(POLL_MS)
-        for index, offset, flaws in flawed:
-            warn_of_flaw(self._ranges[index].topic_partition, offset, Flaw(flaws))
+        for index, offset, flaw in flawed:
+            warn_of_flaw(self._ranges[index].topic_partition, offset, Flaw(flaw))
         # A client with errors is not kept for the next batch.
         self._good = self._good and not events
         errors = [
