@@ -5,7 +5,8 @@ librdkafka's CONFIGURATION.md; Spark's ``DataSourceReader.read``.
 
 The maximum memory of one task: the queue of the client (``queued.max.messages.kbytes``), one response in flight of each
 broker (``fetch.max.bytes``), one Arrow batch under construction and one in transfer to Spark (``BATCH_BYTES`` and one
-record each).
+record each). The limit of a response counts compressed bytes, and librdkafka decompresses it at once: the records of one
+response per partition come on top.
 """
 
 from __future__ import annotations
