@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -182,6 +184,36 @@ def test_a_few_clients_are_kept_and_not_for_long(extension: Any) -> None:
         client.stop()
     warm.close()
     assert len(warm) == 0
+
+
+#: The clients of the first process are also those of the third one, which cannot close them.
+_FORKS = """
+import os, signal, sys
+from streamgroups_kafka import native
+native.status()
+from streamgroups_kafka.read.native_fetcher import WARM
+config = (("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0"))
+client = WARM.take(config, {})
+client.start([("flights", 0, 0, 10)], [0], 10, 10)
+WARM.release(config, client, {})
+del client
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    grandchild = os.fork()
+    if grandchild == 0:
+        signal.alarm(10)
+        os._exit(len(WARM))
+    os._exit(os.waitpid(grandchild, 0)[1] != 0)
+sys.exit(os.waitpid(child, 0)[1] != 0)
+"""
+
+
+def test_a_second_fork_leaves_the_clients_alone(extension: Any) -> None:
+    forks = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _FORKS]
+    assert (
+        subprocess.run(forks, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False).returncode == 0
+    )
 
 
 def test_S11_a_kept_client_is_not_used_for_a_recreated_topic(extension: Any) -> None:

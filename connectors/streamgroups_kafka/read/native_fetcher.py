@@ -246,6 +246,7 @@ class WarmClients:
         self._most, self._idle_s = most, idle_s
         self._lock = threading.Lock()
         self._kept: list[_Kept] = []
+        self._forgotten: list[_Kept] = []
         self._timer: threading.Timer | None = None
         # A child process does not have librdkafka's threads. It can neither use its copies of the clients nor close
         # them.
@@ -314,8 +315,9 @@ class WarmClients:
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        # Keeps the clients from the garbage collector, which would close them.
-        self._forgotten, self._kept = self._kept, []
+        # Keeps the clients from the garbage collector, which would close them. A child can fork too.
+        self._forgotten += self._kept
+        self._kept = []
         self._timer = None
 
 
