@@ -12,12 +12,13 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import native
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.read import native_fetcher
 from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.native_fetcher import NativeFetcher, WarmClients
@@ -234,5 +235,16 @@ def test_S11_a_kept_client_is_not_used_for_a_recreated_topic(extension: Any) -> 
 
 
 def test_a_configuration_that_cannot_be(extension: Any) -> None:
-    with pytest.raises(KafkaException, match=r"fetch\.min\.bytes"):
+    with pytest.raises(KafkaException, match=r"fetch\.min\.bytes") as raised:
         WarmClients().take((("fetch.min.bytes", "many"),), {})
+    assert raised.value.args[0].code() == KafkaError._INVALID_ARG
+    # A combination that librdkafka rejects when it creates the client.
+    with pytest.raises(KafkaException, match=r"session\.timeout\.ms") as raised:
+        WarmClients().take((("max.poll.interval.ms", "1000"), ("session.timeout.ms", "2000")), {})
+    assert raised.value.args[0].code() == KafkaError._INVALID_ARG
+
+
+def test_an_unknown_error_of_a_broker_keeps_its_code(extension: Any) -> None:
+    with pytest.raises(KafkaException) as raised, native_fetcher._kafka_exceptions():
+        raise extension.NativeError(-1, "unknown")
+    assert raised.value.args[0].code() == KafkaError.UNKNOWN

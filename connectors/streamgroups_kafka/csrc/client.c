@@ -107,11 +107,11 @@ static void partition_free(Client *client, Partition *partition) {
 static int partition_new(Client *client, int topic, int32_t number, int64_t next_offset, Partition **out) {
     Partition **partitions = realloc(client->partitions, (size_t)(client->n_partitions + 1) * sizeof *partitions);
     if (partitions == NULL)
-        return -1;
+        return NO_MEMORY;
     client->partitions = partitions;
     Partition *partition = malloc(sizeof *partition);
     if (partition == NULL)
-        return -1;
+        return NO_MEMORY;
     partition->topic = topic;
     partition->partition = number;
     partition->next_offset = next_offset;
@@ -167,7 +167,7 @@ static int topic_index(Client *client, const char *name) {
 Client *client_new(rd_kafka_conf_t *conf, char *why, size_t why_size) {
     Client *client = calloc(1, sizeof *client);
     if (client == NULL) {
-        snprintf(why, why_size, "no memory");
+        why[0] = '\0';
         rd.conf_destroy(conf);
         return NULL;
     }
@@ -234,7 +234,7 @@ int client_start(Client *client, const char *const *topics, const Range *ranges,
     client->max_bytes = max_bytes;
     client->ranges = calloc((size_t)n_ranges + 1, sizeof *client->ranges);
     if (client->ranges == NULL)
-        return -1;
+        return NO_MEMORY;
     client->n_ranges = n_ranges;
     for (int i = 0; i < n_ranges; i++) {
         Range *range = &client->ranges[i];
@@ -244,7 +244,7 @@ int client_start(Client *client, const char *const *topics, const Range *ranges,
         range->topic = topic_index(client, topics[i]);
         if (range->topic < 0) {
             reading_clear(client);
-            return -1;
+            return NO_MEMORY;
         }
         client->n_open += !range->done;
     }

@@ -12,11 +12,14 @@
 #ifndef STREAMGROUPS_CLIENT_H
 #define STREAMGROUPS_CLIENT_H
 
+#include <limits.h>
 #include <pthread.h>
 
 #include "arrow_batch.h"
 
 #define TEXT_SIZE 512
+/* No error code of Kafka or librdkafka: -1 is UNKNOWN_SERVER_ERROR. */
+#define NO_MEMORY INT_MIN
 #define MAX_EVENTS 16
 #define CHUNK 512
 
@@ -80,7 +83,7 @@ typedef struct {
     int has_arrived;
 } Client;
 
-/* Takes a configuration over, whatever comes of it. Returns NULL with the reason in `why`. */
+/* Takes a configuration over, whatever comes of it. Returns NULL with the reason in `why`, which is empty without memory. */
 Client *client_new(rd_kafka_conf_t *conf, char *why, size_t why_size);
 
 /* Ends everything. */
@@ -88,7 +91,7 @@ void client_free(Client *client);
 
 /*
  * Begins a reading. `topics` names the topic of each range; a partition may occur once. Returns 0, or a librdkafka error code
- * (-1 without memory) after which there is no reading.
+ * (NO_MEMORY without memory) after which there is no reading.
  */
 int client_start(Client *client, const char *const *topics, const Range *ranges, int n_ranges, const Field *fields,
                  int n_fields, int64_t max_rows, size_t max_bytes);
@@ -105,7 +108,7 @@ int client_fill(Client *client, int timeout_ms);
 /* Whether the batch must be taken before more can be read. */
 int client_full(const Client *client);
 
-/* Goes on with a range elsewhere, or anew. Returns 0, a librdkafka error code, or -1 without memory. */
+/* Goes on with a range elsewhere, or anew. Returns 0, a librdkafka error code, or NO_MEMORY. */
 int client_seek(Client *client, int range, int64_t next_offset);
 
 /* Gives a range up. */

@@ -64,7 +64,7 @@ static rd_kafka_conf_t *conf_from(PyObject *pairs) {
         else if (PyArg_ParseTuple(pair, "ss", &name, &value)) {
             good = rd.conf_set(conf, name, value, why, sizeof why) == RD_CONF_OK;
             if (!good)
-                raise_native(-1, why);
+                raise_native(RD_ERR_INVALID_ARG, why);
         }
         if (!good) {
             rd.conf_destroy(conf);
@@ -154,7 +154,7 @@ static PyObject *client_type_new(PyTypeObject *type, PyObject *arguments, PyObje
         return NULL;
     Client *client = client_new(conf, why, sizeof why);
     if (client == NULL)
-        return raise_native(-1, why);
+        return why[0] ? raise_native(RD_ERR_INVALID_ARG, why) : PyErr_NoMemory();
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     ClientObject *self = (ClientObject *)allocate(type, 0);
     if (self == NULL) {
@@ -203,7 +203,7 @@ static PyObject *method_start(ClientObject *self, PyObject *arguments) {
         int n_fields = (int)PyList_Size(field_list);
         WITHOUT_GIL(self, failed = client_start(self->client, topics, ranges, (int)n_ranges, fields, n_fields,
                                                 max_rows, (size_t)max_bytes));
-        if (failed == -1)
+        if (failed == NO_MEMORY)
             PyErr_NoMemory();
         else if (failed)
             raise_native(failed, rd.err2str(failed));
@@ -316,7 +316,7 @@ static PyObject *method_seek(ClientObject *self, PyObject *arguments) {
         return NULL;
     WITHOUT_GIL(self, failed = client_seek(self->client, index, next_offset));
     if (failed)
-        return raise_native(failed, rd.err2str(failed));
+        return failed == NO_MEMORY ? PyErr_NoMemory() : raise_native(failed, rd.err2str(failed));
     Py_RETURN_NONE;
 }
 

@@ -33,7 +33,7 @@ typedef struct {
 
 enum { RD_CONSUMER = 1 };
 enum { RD_CONF_OK = 0 };
-enum { RD_ERR_NO_ERROR = 0, RD_ERR_NOENT = -156, RD_ERR_PARTITION_EOF = -191, RD_ERR_FAIL = -196 };
+enum { RD_ERR_NO_ERROR = 0, RD_ERR_NOENT = -156, RD_ERR_INVALID_ARG = -186, RD_ERR_PARTITION_EOF = -191, RD_ERR_FAIL = -196 };
 enum { RD_DESTROY_NO_CONSUMER_CLOSE = 0x8 };
 
 /* Name, result, arguments: of every function that is looked up. */

@@ -179,7 +179,7 @@ def _kafka_exceptions() -> Iterator[None]:
         yield
     except _extension().NativeError as e:
         code, text = e.args
-        raise KafkaException(KafkaError(code if code != -1 else KafkaError._INVALID_ARG, text)) from e
+        raise KafkaException(KafkaError(code, text)) from e
 
 
 def _extension() -> Any:
