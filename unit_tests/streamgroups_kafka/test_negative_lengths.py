@@ -15,14 +15,16 @@ from streamgroups.errors import BrokerUnreachable, StreamGroupsError
 from streamgroups.fakes import FakeCluster
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import native
+from streamgroups_kafka.admin import batch_fetch
+from streamgroups_kafka.admin import stored_records as admin_records
+from streamgroups_kafka.admin.batch_fetch import fetched_batches
+from streamgroups_kafka.admin.batch_parser import ParsedBatch, parse_batch
 from streamgroups_kafka.client import messages
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors import reader as cursor_reader
 from streamgroups_kafka.cursors.reader import RecordReader
-from streamgroups_kafka.read import arrow_columns, batch_fetch, range_reader
+from streamgroups_kafka.read import arrow_columns, range_reader
 from streamgroups_kafka.read.arrow_columns import COLUMNS, to_batches
-from streamgroups_kafka.read.batch_fetch import fetched_batches
-from streamgroups_kafka.read.batch_parser import ParsedBatch, parse_batch
 from streamgroups_kafka.read.fetcher import NewFetcher, ReadSettings
 from streamgroups_kafka.read.native_fetcher import NativeFetcher
 from streamgroups_kafka.read.plain_fetcher import PlainFetcher
@@ -62,6 +64,7 @@ def config(broker: RawBroker, monkeypatch: pytest.MonkeyPatch) -> ClientConfig:
     monkeypatch.setattr(batch_fetch, "AdminSession", lambda *_, **__: session)
     monkeypatch.setattr(range_reader, "_STALLED_S", 0.5)
     monkeypatch.setattr(cursor_reader, "_STALLED_S", 0.5)
+    monkeypatch.setattr(admin_records, "_STALLED_S", 0.5)
     messages._next_warning_s.clear()
     return ClientConfig.from_options({"bootstrap.servers": broker.bootstrap})
 
@@ -101,6 +104,12 @@ def test_a_group_cursor_reads_them(config: ClientConfig) -> None:
             position = one.reached[P0]
         assert found == list(enumerate(VALUES))
         assert [it.value for it in reader.read({P0: 0}, 20, {P0: 5}).messages] == VALUES[:5]
+
+
+def test_commands_read_them(config: ClientConfig) -> None:
+    found = list(admin_records.stored_records(config, {P0: 0}, {P0: 10}))
+    assert [(it.offset, it.value) for it in found] == list(enumerate(VALUES))
+    assert [it.offset for it in admin_records.stored_records(config, {P0: 3}, {P0: 5})] == [3, 4]
 
 
 def test_a_damaged_batch_is_an_error_with_its_offset(config: ClientConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ range contains only transaction markers or compacted gaps (SEMANTICS G13). Sourc
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import confluent_kafka
@@ -16,16 +16,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from streamgroups.groups.lag import FirstOfLag, NoLag
 from streamgroups.message import Message
-from streamgroups.partitions import StampedOffset, TopicPartition
+from streamgroups.partitions import OffsetRange, StampedOffset, TopicPartition
+from streamgroups_kafka.admin.batch_fetch import fetched_batches
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import BROKER_REMOVED
 from streamgroups_kafka.client.errors import to_streamgroups_error
-from streamgroups_kafka.client.messages import to_message
+from streamgroups_kafka.client.messages import KafkaMessage, to_message
 from streamgroups_kafka.client.partition_conversion import to_confluent
 
 _AT_ONCE = 500
 #: Signals are handled between two polls.
 _POLL_S = 0.2
+#: After this time without a record, the next batches are read without librdkafka.
+_STALLED_S = 5.0
 #: The settings for first records.
 _LITTLE = {
     "fetch.message.max.bytes": "65536",
@@ -58,9 +61,17 @@ def stored_records(
     open_ = {tp for tp, start in starts.items() if ends is None or start < ends[tp]}
     if not open_:
         return
-    with _assigned_consumer(config, {tp: starts[tp] for tp in open_}, {"fetch.wait.max.ms": "100"}) as consumer:
+    positions = {tp: starts[tp] for tp in open_}
+    with _assigned_consumer(config, positions, {"fetch.wait.max.ms": "100"}) as consumer:
+        stalled_s = time.monotonic() + _STALLED_S
         while open_:
-            for message in consumer.consume(_AT_ONCE, _POLL_S):
+            arrived: Sequence[KafkaMessage] = consumer.consume(_AT_ONCE, _POLL_S)
+            if ends is not None and not arrived and time.monotonic() > stalled_s:
+                ranges = [OffsetRange(tp, positions[tp], ends[tp]) for tp in sorted(open_)]
+                arrived = _not_parsed(config, consumer, ranges)
+            if arrived or time.monotonic() > stalled_s:
+                stalled_s = time.monotonic() + _STALLED_S
+            for message in arrived:
                 tp = TopicPartition(message.topic() or "", message.partition() or 0)
                 end = None if ends is None else ends.get(tp)
                 offset = message.offset() or 0
@@ -72,8 +83,21 @@ def stored_records(
                     raise to_streamgroups_error(error, what, topic=tp.topic, redact=config.redact)
                 # The last record, or the partition EOF event, which has an offset too: a gap may precede the end.
                 reached = offset + 1 if error is None else offset if error.code() == KafkaError._PARTITION_EOF else -1
+                if tp in open_:
+                    positions[tp] = max(positions[tp], reached)
                 if end is not None and reached >= end:
                     open_.discard(tp)
+
+
+def _not_parsed(config: ClientConfig, consumer: Consumer, ranges: Iterable[OffsetRange]) -> list[KafkaMessage]:
+    """Reads the batches that librdkafka cannot parse. It delivers neither their records nor an error."""
+    records: list[KafkaMessage] = []
+    for required, found in fetched_batches(config, ranges):
+        after = to_confluent(required.topic_partition, found.next_offset)
+        consumer.incremental_unassign([after])
+        consumer.incremental_assign([after])
+        records += found.records
+    return records
 
 
 def first_records(

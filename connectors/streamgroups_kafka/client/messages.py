@@ -40,7 +40,7 @@ class Flaw(IntFlag):
     UNPARSED_HEADERS = 4
     #: See ``streamgroups_spark.source.watermark_header``.
     WATERMARK = 8
-    #: See ``streamgroups_kafka.read.batch_fetch``.
+    #: See ``streamgroups_kafka.admin.batch_fetch``.
     LENGTH = 16
 
 

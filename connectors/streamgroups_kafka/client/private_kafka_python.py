@@ -2,8 +2,8 @@
 
 No other module imports them: a house rule checks it. kafka-python documents clients, whose transactions belong to one process,
 and which have no request for the offsets of many groups. So :mod:`streamgroups_kafka.admin` and
-:mod:`streamgroups_kafka.transactions` send requests of the protocol, :mod:`streamgroups_kafka.write` encodes record batches
-without the native encoder, and :mod:`streamgroups_kafka.read` fetches those that librdkafka cannot parse. ``component_tests/test_client_facts.py`` checks what they need of these classes. Importing
+:mod:`streamgroups_kafka.transactions` send requests of the protocol, and :mod:`streamgroups_kafka.write` encodes record batches
+without the native encoder. ``component_tests/test_client_facts.py`` checks what they need of these classes. Importing
 ``kafka`` loads all of them, for 90 ms of processor time. Seen with kafka-python 3.0.12; ``setup.cfg`` excludes 3.1.
 """
 

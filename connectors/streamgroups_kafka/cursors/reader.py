@@ -208,7 +208,7 @@ class RecordReader:
     def _read_not_parsed(self, ends: Mapping[TopicPartition, int]) -> None:
         """Reads the batches that librdkafka cannot parse. It delivers neither their messages nor an error."""
         with KAFKA_PYTHON:
-            from streamgroups_kafka.read.batch_fetch import fetched_batches
+            from streamgroups_kafka.admin.batch_fetch import fetched_batches
         ranges = [OffsetRange(tp, self._next[tp], end) for tp, end in ends.items() if self._next[tp] < end]
         for required, found in fetched_batches(self._config, ranges):
             tp = required.topic_partition

@@ -216,7 +216,7 @@ class _Reading:
             return
         # Each worker waits for the imports of this module, and few need it.
         with KAFKA_PYTHON:
-            from streamgroups_kafka.read.batch_fetch import fetched_batches
+            from streamgroups_kafka.admin.batch_fetch import fetched_batches
         for required, found in fetched_batches(self._settings.client, fetcher.remaining()):
             # The earlier records of the partition are first.
             earlier = fetcher.take()

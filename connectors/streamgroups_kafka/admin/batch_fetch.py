@@ -1,6 +1,6 @@
 """Fetches single record batches without librdkafka.
 
-Called by the readers of ranges and of cursors, if librdkafka delivers neither a record nor an error although more offsets
+Called by the readers of ranges, of cursors and of commands, if librdkafka delivers neither a record nor an error although more offsets
 exist. librdkafka does so for a record with a key or value length below -1, which every principal with Write on a topic can
 write: brokers do not check it. Without this module, such a record stops its partition permanently. Source: Kafka's Fetch
 request; KIP-98 (aborted transactions in its response).
@@ -16,11 +16,11 @@ from typing import Any
 
 from streamgroups.errors import BrokerUnreachable, StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.admin.batch_parser import ParsedBatch, parse_batch
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.messages import Flaw, warn_of_flaw
 from streamgroups_kafka.client.private_kafka_python import FetchRequest, MetadataRequest
-from streamgroups_kafka.read.batch_parser import ParsedBatch, parse_batch
 
 logger = logging.getLogger(__name__)
 

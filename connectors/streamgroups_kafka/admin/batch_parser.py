@@ -1,6 +1,6 @@
 """Parses a record batch in the format of the broker, also one that librdkafka cannot parse.
 
-Called by :mod:`streamgroups_kafka.read.batch_fetch`. A key or value with a length below -1 is null for brokers and for the
+Called by :mod:`streamgroups_kafka.admin.batch_fetch`. A key or value with a length below -1 is null for brokers and for the
 Java client. librdkafka stops at such a record, without an error. Source: KIP-98 (message format 2); ``DefaultRecordBatch``,
 ``DefaultRecord`` and the codecs of Kafka's Java client.
 """
