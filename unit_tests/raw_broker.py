@@ -84,9 +84,9 @@ class RawSession:
             ]
             return SimpleNamespace(topics=[SimpleNamespace(error_code=0, partitions=partitions)])
         assert node_id == 7
-        (wanted,) = request.topics[0].partitions
-        log = self.log[TopicPartition(request.topics[0].topic, wanted.partition)]
-        records = next((it for it in log if end_of(it) > wanted.fetch_offset), b"")
+        (required,) = request.topics[0].partitions
+        log = self.log[TopicPartition(request.topics[0].topic, required.partition)]
+        records = next((it for it in log if end_of(it) > required.fetch_offset), b"")
         aborted = self.aborted if request.isolation_level else None
         part = SimpleNamespace(error_code=self.error_code, records=records, aborted_transactions=aborted)
         return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[part])])

@@ -161,6 +161,10 @@ def test_the_error_of_a_broker_is_left_to_librdkafka(monkeypatch: pytest.MonkeyP
     session = RawSession({P0: [POISON]}, error_code=6)
     assert fetched(session, monkeypatch) == []
     assert session.closed == 1
+    monkeypatch.setattr(batch_fetch, "_LAST_REQUEST_S", 0.0)
+    late = RawSession({P0: [POISON]})
+    assert fetched(late, monkeypatch) == []
+    assert late.requests == []
 
     def away(*_: object, **__: object) -> None:
         raise BrokerUnreachable("away", remedy="wait")

@@ -1,14 +1,15 @@
 """Fetches single record batches without librdkafka.
 
-Called by the readers of ranges, of cursors and of commands, if librdkafka delivers neither a record nor an error although more offsets
-exist. librdkafka does so for a record with a key or value length below -1, which every principal with Write on a topic can
-write: brokers do not check it. Without this module, such a record stops its partition permanently. Source: Kafka's Fetch
-request; KIP-98 (aborted transactions in its response).
+Called by the readers of ranges, of cursors and of commands, if librdkafka delivers neither a record nor an error although
+more offsets exist. librdkafka does so for a record with a key or value length below -1, which every principal with Write on
+a topic can write: brokers do not check it. Without this module, such a record stops its partition permanently. Source:
+Kafka's Fetch request; KIP-98 (aborted transactions in its response).
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 #: The timeout of the connection and of a request, in seconds.
 _TIMEOUT_S = 5.0
+#: No request starts later than this, in seconds: the caller has a timeout too.
+_LAST_REQUEST_S = 15.0
 #: librdkafka's default of ``receive.message.max.bytes``, which limits decompressed records too.
 _MAX_BYTES = 100_000_000
 #: The last version with topic names; later versions contain topic ids.
@@ -42,12 +45,13 @@ def fetched_batches(config: ClientConfig, ranges: Iterable[OffsetRange]) -> Iter
         ranges: the ranges.
 
     Yields:
-        Each batch with its range. It contains only records of the range. The iteration ends if a broker does not respond:
-        librdkafka, which waits for the same records, reports the reason.
+        Each batch with its range. It contains only records of the range. A partition whose broker does not respond has
+        none: librdkafka, which waits for the same records, reports the reason. The caller repeats the call later.
 
     Raises:
         StreamGroupsError: if a batch cannot be parsed.
     """
+    started_s = time.monotonic()
     try:
         session = AdminSession(config, timeout_s=_TIMEOUT_S)
     except StreamGroupsError as e:
@@ -56,7 +60,7 @@ def fetched_batches(config: ClientConfig, ranges: Iterable[OffsetRange]) -> Iter
     with closing(session):
         for required in ranges:
             is_first, next_offset = True, required.next_offset
-            while next_offset < required.end_offset:
+            while next_offset < required.end_offset and time.monotonic() - started_s < _LAST_REQUEST_S:
                 rest = OffsetRange(required.topic_partition, next_offset, required.end_offset)
                 found = _batch(session, config, rest)
                 if found is None or (found.bad_length_offset is None and not is_first):

@@ -91,8 +91,8 @@ class ParsedBatch:
         base_offset: the offset of its first record.
         next_offset: the offset after the batch.
         transactional_producer: the producer id, if the batch is part of a transaction.
-        bad_length_offset: the offset of the first record with a length below -1, because of which librdkafka cannot parse
-            the batch; ``None`` if there is none.
+        bad_length_offset: the offset of the first record with a length below -1. librdkafka cannot parse such a batch.
+            ``None`` without such a record.
         records: its records. A batch of transaction markers has none.
     """
 
