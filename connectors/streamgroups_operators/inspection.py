@@ -13,6 +13,7 @@ import pyarrow as pa
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import StateSize
 from streamgroups.state.file_names import StateFileName
+from streamgroups.state.lineage import lineage
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode
 from streamgroups.state.state_files import StateFiles
 from streamgroups_operators.file_format import segment_of, unpack
@@ -50,14 +51,19 @@ class Inspection:
         return {(state.topic_partition, state.next_offset): StateSize.of(state) for state in states}
 
     def latest(self, offset: int | None = None) -> Iterator[tuple[Manifest, PartitionState]]:
-        """The newest state of each partition, or the latest one that is not after an offset."""
-        found: dict[TopicPartition, list[tuple[Manifest, PartitionState]]] = {}
+        """The newest state of each partition, or the latest one that is not after an offset and leads to the newest one."""
+        found: dict[TopicPartition, dict[StateFileName, tuple[Manifest, PartitionState]]] = {}
         for manifest in self.manifests:
             for state in manifest.states:
-                if offset is None or state.next_offset <= offset:
-                    found.setdefault(state.topic_partition, []).append((manifest, state))
+                found.setdefault(state.topic_partition, {})[manifest.file] = (manifest, state)
         for _, states in sorted(found.items(), key=lambda it: it[0]):
-            yield max(states, key=lambda it: (it[0].file if offset is None else it[1].next_offset, it[0].file))
+            if offset is None:
+                yield states[max(states)]
+                continue
+            preferred = lineage({file: state for file, (_, state) in states.items()})
+            before = [it for it in states.values() if it[1].next_offset <= offset]
+            if before:
+                yield max(before, key=lambda it: (it[0].file in preferred, it[1].next_offset, it[0].file))
 
 
 def inspect(files: StateFiles) -> Inspection:

@@ -21,6 +21,7 @@ from streamgroups.state import changed_definition
 from streamgroups.state.figures import TaskFigures
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.joined_lookup import Choices, choose_together, is_together, partner_of
+from streamgroups.state.lineage import lineage
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
 from streamgroups.state.origins import Earlier, Fingerprinted, Named, New, StateOrigin, Unnamed
 from streamgroups.state.state_files import StateFiles
@@ -33,7 +34,6 @@ from streamgroups.state.state_lookup import (
     choose,
     is_continued,
     is_exactly,
-    is_killed,
     newest_committed,
     require_not_later,
 )
@@ -206,22 +206,24 @@ class StoredStates:
         return self.find_both(position, other)[0]
 
     def _searched(self, position: Position) -> list[Manifest]:
-        """The manifests with a state of the partition, up to the first one with a state of exactly this position.
+        """The manifests with a state of the partition, up to the first one with the state of exactly this position.
 
-        The state of a killed batch is not that of a position. A ledger identifies a state that is committed.
+        It leads to the newest state. A ledger identifies the state that is committed.
         """
         found: list[Manifest] = []
-        newer: list[PartitionState] = []
+        states: dict[StateFileName, PartitionState] = {}
         for manifest in self._manifests(position.topic_partition):
             state = manifest.state_of(position.topic_partition)
             if state is None:
                 continue
             found.append(manifest)
-            stored = Stored(manifest.file, state)
+            if not state.identity.differs_from(position.identity):
+                states[manifest.file] = state
             is_in_ledger = isinstance(position.origin, Fingerprinted)
-            if is_exactly(position, stored) and (is_in_ledger or not is_killed(stored, newer)):
+            if is_exactly(position, Stored(manifest.file, state)) and (
+                is_in_ledger or manifest.file in lineage(states)
+            ):
                 break
-            newer.append(state)
         return found
 
     def _manifests(self, topic_partition: TopicPartition) -> Iterator[Manifest]:

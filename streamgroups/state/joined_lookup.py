@@ -12,8 +12,8 @@ the positions                          continue with
 =====================================  =================================================================================
 are starting positions                 empty states
 name the states of one file            these states
-anything else; files exist whose       the latest of them, and the records from there to the positions, without output
-states are both not after them
+anything else; files exist whose       the latest of them that leads to the newest one, or else the latest of all; and the
+states are both not after them         records from there to the positions, without output
 none; the first batch is known         empty states at its start, or at the positions that are before it
 anything else                          the policy: an error, or empty states
 =====================================  =================================================================================
@@ -23,13 +23,14 @@ Any of these states leads to the same output: it is a function of the records be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from streamgroups.errors import StateMissing
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.joined_topics import PARTNER
+from streamgroups.state.lineage import lineage
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.origins import Earlier, Named, New
 from streamgroups.state.state_lookup import Choice, Empty, OnMissingState, Position, Stored
@@ -82,15 +83,11 @@ def choose_together(
         if (one := _state_of(manifest, left)) is not None and (other := _state_of(manifest, right)) is not None
     ]
     here, there = left.next_offset, right.next_offset
-    before = [it for it in found if it[1].next_offset <= here and it[2].next_offset <= there]
-    if before:
-        file, one, other = max(before, key=_progress)
-        return Stored(file, one), Stored(file, other)
-    # The first batch of the states began with empty ones.
-    firsts = [(one, other) for _, one, other in found if one.is_first and other.is_first]
-    if firsts:
-        began = max((min(here, one.began_offset), min(there, other.began_offset)) for one, other in firsts)
-        return Empty(began[0]), Empty(began[1])
+    preferred = lineage({file: one for file, one, _ in found})
+    for among in ([it for it in found if it[0] in preferred], found):
+        choices = _latest(here, there, among)
+        if choices is not None:
+            return choices
     is_before_all = bool(found) and all(
         here <= one.began_offset and there <= other.began_offset for _, one, other in found
     )
@@ -100,6 +97,20 @@ def choose_together(
 
 
 _Found: TypeAlias = tuple[StateFileName, PartitionState, PartitionState]
+
+
+def _latest(here: int, there: int, found: Sequence[_Found]) -> Choices | None:
+    """The latest states that lead to both offsets; ``None`` if none do."""
+    before = [it for it in found if it[1].next_offset <= here and it[2].next_offset <= there]
+    if before:
+        file, one, other = max(before, key=_progress)
+        return Stored(file, one), Stored(file, other)
+    # The first batch of the states began with empty ones.
+    firsts = [(one, other) for _, one, other in found if one.is_first and other.is_first]
+    if not firsts:
+        return None
+    began = max((min(here, one.began_offset), min(there, other.began_offset)) for one, other in firsts)
+    return Empty(began[0]), Empty(began[1])
 
 
 def _state_of(manifest: Manifest, position: Position) -> PartitionState | None:

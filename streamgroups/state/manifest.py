@@ -74,8 +74,7 @@ class PartitionState:
         values: small values of the operator, such as the newest event time.
         due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
         time: the event time of the state; ``None`` if the operator has none.
-        after: the file of the state with which the batch continued. ``None``: it began with an empty one, or an earlier
-            version has written the file.
+        after: the file of the state with which the batch continued; ``None``: it began with an empty one.
     """
 
     range: OffsetRange

@@ -12,8 +12,8 @@ is a starting position                 an empty state
 names a state                          this state. If its file is missing: the policy. If it is damaged: an error
 names the state of an earlier offset   this state, and the records from there to ``o``, without output: a savepoint
 names the state of a later offset      an error: the state contains records that the batch would read again
-names none; a state of ``o`` exists    the newest of them that was committed, as far as that is known (below)
-names none; earlier states exist       the latest of them, and the records from there to ``o``, without output. The
+names none; a state of ``o`` exists    the newest of them (below)
+names none; earlier states exist       the latest of them (below), and the records from there to ``o``, without output. The
                                        start of the first batch counts as a state, which is empty
 names none; ``o`` is not after the      an empty state: a new group that starts at ``o`` has the same
 offset at which the states began
@@ -21,9 +21,9 @@ names none; anything else              the policy: an error, or an empty state
 is that of a ledger                    the state of ``o`` with the fingerprint in the ledger. Otherwise the policy
 =====================================  =================================================================================
 
-A batch without new records has a state of the same offset as the batch before it: windows that the clock closes. If it is
-killed, its state remains, and its output is dropped. The next batch then continues with the same state as the killed one,
-so a state is not committed if no other state continues with it, and a later one continues with the state before it.
+A search uses the states that lead to the newest one (:mod:`streamgroups.state.lineage`), and others only if none of these leads
+to the position. So a state of a killed batch, or of a program before the restore of a savepoint, is not used if a later batch
+has continued with an earlier state.
 
 ``sg.dedup`` with ``on_reset="keep"`` continues after a reset with a state that contains ids of records after the position, so
 they are seen. These records must have reached the output, or they would be lost. The offset that a tool has committed does not
@@ -41,6 +41,7 @@ from streamgroups.errors import StateMismatch, StateMissing
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.file_names import StateFileName
+from streamgroups.state.lineage import lineage
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.origins import Earlier, Fingerprinted, Named, New, StateOrigin, fingerprint
 
@@ -159,16 +160,11 @@ def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMiss
     of_topic = [it for it in found if not it.state.identity.differs_from(position.identity)]
     if isinstance(position.origin, Fingerprinted):
         return _in_ledger(position, position.origin, of_topic, on_missing)
-    before = [it for it in of_topic if it.read_from <= here]
-    if before:
-        latest = max(it.read_from for it in before)
-        # Only states of the same offset are compared with all newer ones.
-        ends = [it for it in before if it.read_from == latest]
-        return max(ends, key=lambda it: (not is_killed(it, _newer(it, of_topic)), it.file))
-    # The first batch of a state began with an empty one.
-    beginnings = [it.state.began_offset for it in of_topic if it.state.is_first]
-    if any(offset <= here for offset in beginnings):
-        return Empty(max(offset for offset in beginnings if offset <= here))
+    preferred = lineage({it.file: it.state for it in of_topic})
+    for among in ([it for it in of_topic if it.file in preferred], of_topic):
+        choice = _latest(here, among)
+        if choice is not None:
+            return choice
     # No record precedes offset 0, also in a partition without records, which no batch has read.
     is_before_all = here == 0 or (bool(of_topic) and here <= min(it.state.began_offset for it in of_topic))
     if is_before_all or on_missing is OnMissingState.EMPTY:
@@ -176,20 +172,14 @@ def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMiss
     raise _missing(position, of_topic)
 
 
-def _newer(than: Stored, among: Collection[Stored]) -> list[PartitionState]:
-    return [it.state for it in among if it.file > than.file]
-
-
-def is_killed(stored: Stored, newer: Iterable[PartitionState]) -> bool:
-    """Whether the batch of a state was killed before its commit, as far as that is known.
-
-    Args:
-        stored: the state.
-        newer: the newer states of its partition.
-    """
-    after = stored.state.after
-    continued = {it.after for it in newer}
-    return after is not None and after in continued and stored.file not in continued
+def _latest(here: int, states: Collection[Stored]) -> Choice | None:
+    """The latest state that leads to an offset; ``None`` if none does."""
+    before = [it for it in states if it.read_from <= here]
+    if before:
+        return max(before, key=lambda it: (it.read_from, it.file))
+    # The first batch of a state began with an empty one.
+    beginnings = [it.state.began_offset for it in states if it.state.is_first and it.state.began_offset <= here]
+    return Empty(max(beginnings)) if beginnings else None
 
 
 def operator_in_use(files: Mapping[str, Collection[StateFileName]], named: Collection[StateFileName]) -> str | None:

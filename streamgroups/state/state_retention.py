@@ -9,7 +9,8 @@ A state is kept if
 * a committed offset names it,
 * a committed offset that names none continues with it: a tool has reset a group whose queries are stopped,
 * it is not older than the retention,
-* or it is the latest older state of its partition: a reset to the start of the retention begins there.
+* or it is the latest older state of its partition, or one with which a state within the retention continues: a reset to the
+  start of the retention begins there.
 
 A file is kept if one of its states is kept, or if a kept state has a segment in it. A *young* file is always kept: the
 batch that has written it may not be committed yet. A slow attempt of a task, which another one has replaced, writes a
@@ -117,7 +118,7 @@ def _partner(tp: TopicPartition, manifests: Iterable[Manifest]) -> TopicPartitio
 def _kept_by_age(
     manifests: Iterable[Manifest], ages_ms: Mapping[StateFileName, int], keep_ms: int
 ) -> set[tuple[TopicPartition, StateFileName]]:
-    """The states that are not older than ``keep_ms``, and the latest older state of each partition."""
+    """The states that are not older than ``keep_ms``, those before them, and the latest older state of each partition."""
     kept: set[tuple[TopicPartition, StateFileName]] = set()
     latest: dict[TopicPartition, StateFileName] = {}
     for manifest in manifests:
@@ -125,6 +126,8 @@ def _kept_by_age(
             tp = state.topic_partition
             if ages_ms[manifest.file] <= keep_ms:
                 kept.add((tp, manifest.file))
+                # After a restore it is not the latest older one.
+                kept |= {(tp, state.after)} if state.after is not None else set()
             else:
                 found = (latest.get(tp, manifest.file), manifest.file)
                 latest[tp] = max(found, key=lambda file: (-ages_ms[file], file))

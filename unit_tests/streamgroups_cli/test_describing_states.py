@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.applied_reset import NO_RESET
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.state.manifest import decode
-from streamgroups.state.origins import Named, New
+from streamgroups.state.origins import Earlier, Named, New
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_operators.file_format import unpack
 from unit_tests.cli_runner import CommandLine
@@ -76,6 +77,13 @@ def test_without_a_location_the_size_is_unknown(cli: CommandLine, states: States
         "error": None,
     }
     assert state_of(cli, partition=1) is None
+
+
+def test_C3_the_state_of_a_savepoint_that_no_batch_has_continued_yet(cli: CommandLine, states: States) -> None:
+    file = states.write(30, 12)
+    cli.cluster.commit("board", {P0: 15}, ToolMark(NO_RESET, state=Earlier(file, 12)).encode())
+    found = state_of(cli, "--state-location", str(states.location))
+    assert (found["kind"], found["offset"], found["file"], found["rows"]) == ("named", 12, str(file), 1)
 
 
 def test_csv_has_the_age_in_milliseconds(cli: CommandLine, states: States) -> None:

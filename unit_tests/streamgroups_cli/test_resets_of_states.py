@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from streamgroups.groups.commit_metadata import position_of
+from streamgroups.groups.applied_reset import NO_RESET
+from streamgroups.groups.commit_metadata import ToolMark, position_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from streamgroups.state.origins import Earlier
 from streamgroups.state.state_lookup import Position
 from unit_tests.cli_runner import CommandLine, Result
 from unit_tests.cli_states import NOW_MS, P0, P1, States
@@ -121,6 +123,14 @@ def test_without_a_location_a_plan_warns_and_a_reset_is_rejected(cli: CommandLin
     accepted = cli(*arguments, "--execute", "--ignore-state")
     assert (accepted.code, committed(cli)) == (0, {P0: 15})
     assert accepted.err.rstrip().endswith(" --execute --ignore-state")
+
+
+def test_C3_a_group_whose_states_are_those_of_a_savepoint_needs_a_location(cli: CommandLine, states: States) -> None:
+    cli.cluster.commit("board", {P0: 20}, ToolMark(NO_RESET, state=Earlier(max(states.left()), 15)).encode())
+    rejected = cli("groups", "reset", "board", "--all-topics", "--to-offset", "15", "--execute")
+    assert (rejected.code, "Use --state-location" in rejected.err, committed(cli)) == (3, True, {P0: 20})
+    elsewhere = ["--state-location", str(states.location / "elsewhere")]
+    assert cli("groups", "reset", "board", "--all-topics", "--to-offset", "15", *elsewhere, "--execute").code == 1
 
 
 def test_a_reset_after_a_reset_finds_the_states_at_the_location(cli: CommandLine, states: States) -> None:

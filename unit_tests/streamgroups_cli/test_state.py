@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,6 +70,16 @@ def test_show_the_state_from_which_a_reset_continues(cli: CommandLine, location:
     result = cli("state", "show", str(location), "board", "--offset", "8", "-o", "json")
     found = json.loads(result.out)["states"]
     assert [(it["partition"], it["offset"]) for it in found] == [(0, 5), (1, 7)]
+
+
+def test_C3_show_no_state_of_an_abandoned_program_after_a_restore(cli: CommandLine, location: Path) -> None:
+    store = StateStore(Operator("board", "windows", "count(*)", SCHEMA), files_below(str(location), "board", "windows"))
+    wrong, right = (new(P0, 5, end, rows(a=1)) for end in (8, 7))
+    third, fourth = (StateFileName(n, "1f3a9c2b7d10", 1, n) for n in (3_000, 4_000))
+    for file, state in ((third, wrong), (fourth, right)):
+        store.write(file, [replace(state, state=replace(state.state, after=FIRST))])
+    result = cli("state", "show", str(location), "board", "--offset", "8", "-o", "json")
+    assert [it["file"] for it in json.loads(result.out)["states"]] == [str(fourth), str(FIRST)]
 
 
 def test_show_the_rows_of_open_windows(cli: CommandLine, location: Path) -> None:

@@ -70,6 +70,17 @@ def test_S10_W18_after_a_reset_the_rows_are_those_that_the_records_since_then_ad
     assert joining.run(ends) == brute_force(records, ends, how) - brute_force(records, at, how)
 
 
+def test_S10_W18_each_state_names_the_file_of_the_state_before_it() -> None:
+    joining = Joining(How.INNER, ([Record(0, "a"), Record(1, "a")], [Record(4, "a")]))
+    joining.run((1, 0))
+    before = joining.origins
+    joining.run((2, 1))
+    stored = StoredStates("billing", "paid", joining.files)
+    positions = [Position(*it, TOPIC) for it in zip(PLACES, joining.at, joining.origins, strict=True)]
+    assert all(stored.is_written(it, origin) for it, origin in zip(positions, before, strict=True))
+    assert not any(stored.is_written(it, origin) for it, origin in zip(positions, joining.origins, strict=True))
+
+
 def test_W18_a_pair_meets_across_batches_in_both_orders() -> None:
     early, late = Record(0, "a"), Record(4, "a")
     for upto in ((1, 0), (0, 1)):

@@ -6,6 +6,7 @@ import random
 import threading
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -136,11 +137,24 @@ def test_S10_a_part_without_rows_is_left_out() -> None:
 def test_S10_a_position_of_a_tool_searches_all_files() -> None:
     files = FakeStateFiles()
     for number, end in ((1, 5), (2, 8), (3, 12)):
-        StateStore(COUNTS, files).write(file(number), [new(P0, end, a=[rows(x=end)])])
+        state = new(P0, end, a=[rows(x=end)])
+        after = None if number == 1 else file(number - 1)
+        StateStore(COUNTS, files).write(file(number), [replace(state, state=replace(state.state, after=after))])
     choice = StateStore(COUNTS, files).find(Position(P0, 10, Unnamed(), TOPIC))
     assert isinstance(choice, Stored)
     assert choice.state.next_offset == 8
     assert StateStore(COUNTS, files).find(Position(P0, 10, New(), TOPIC)) == Empty(10)
+
+
+def test_C3_after_a_restore_a_search_does_not_end_at_a_state_of_the_abandoned_program() -> None:
+    files = FakeStateFiles()
+    for number, end, after in ((1, 5, None), (2, 8, 1), (3, 6, 1), (4, 9, 3)):
+        state = new(P0, end, a=[rows(x=end)])
+        name = None if after is None else file(after)
+        StateStore(COUNTS, files).write(file(number), [replace(state, state=replace(state.state, after=name))])
+    choice = StateStore(COUNTS, files).find(Position(P0, 8, Unnamed(), TOPIC))
+    assert isinstance(choice, Stored)
+    assert choice.file == file(3)
 
 
 def test_S10_a_store_finds_the_state_that_a_batch_has_written() -> None:

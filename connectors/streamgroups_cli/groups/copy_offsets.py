@@ -20,7 +20,7 @@ from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.identity import UNKNOWN
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.ports import Committed
-from streamgroups.state.origins import Named
+from streamgroups.state.origins import Earlier, Named
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.connection import Connect
@@ -131,7 +131,9 @@ def _without_metadata(committed: Committed) -> FiledOffset:
 def _print_not_copied(cluster: Cluster, source: str, target: str) -> None:
     committed = cluster.groups.committed_offsets([source])[source]
     named = [
-        tp for tp, it in committed.items() if isinstance(position_of(tp, it.next_offset, it.metadata).origin, Named)
+        tp
+        for tp, it in committed.items()
+        if isinstance(position_of(tp, it.next_offset, it.metadata).origin, Named | Earlier)
     ]
     if named:
         print_message(

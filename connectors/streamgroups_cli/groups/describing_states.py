@@ -19,7 +19,7 @@ from streamgroups.monitoring.monitor import state_times
 from streamgroups.monitoring.snapshots import GroupSnapshot
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import StateSize, sum_of_sizes
-from streamgroups.state.origins import Named, New
+from streamgroups.state.origins import Earlier, Named, New
 from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.tables import Cell, Column
 from streamgroups.times import utc
@@ -66,16 +66,16 @@ class CommittedState:
     def kind(self) -> str:
         """Whether the commit names a state (``named``), an empty one (``empty``), or none (``none``)."""
         match self.position.origin:
-            case Named():
+            case Named() | Earlier():
                 return "named"
             case New():
                 return "empty"
         return "none"
 
     @property
-    def named(self) -> Named | None:
+    def named(self) -> Named | Earlier | None:
         """The name of the state."""
-        return self.position.origin if isinstance(self.position.origin, Named) else None
+        return self.position.origin if isinstance(self.position.origin, Named | Earlier) else None
 
     def age_ms(self, now_ms: int) -> int | None:
         """The time since the batch of the state was planned. Clocks of machines differ, so it is at least 0."""
@@ -147,7 +147,7 @@ def _sized(snapshot: GroupSnapshot, location: str | None) -> Iterable[CommittedS
     group_time = state_times(snapshot)
     times = {} if group_time is None else group_time.partitions
     found = [CommittedState(it, times.get(it.topic_partition)) for it in positions]
-    named = [it.origin.file for it in positions if isinstance(it.origin, Named)]
+    named = [it.origin.file for it in positions if isinstance(it.origin, Named | Earlier)]
     if location is None or not named:
         return found
     from streamgroups_operators.group_states import states_of

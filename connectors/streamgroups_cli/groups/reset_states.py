@@ -15,7 +15,7 @@ from streamgroups.groups.reset_plan import Move
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.printable import listed
 from streamgroups.state.continuation import Continues, Stops, continuation
-from streamgroups.state.origins import Named, Unnamed
+from streamgroups.state.origins import Earlier, Named, Unnamed
 from streamgroups.state.state_lookup import Position
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.plans import GroupPlan
@@ -43,7 +43,10 @@ def with_states(cluster: Cluster, plans: Sequence[GroupPlan], location: str | No
         StateUnreachable: if the storage does not answer.
     """
     committed = positions_of(cluster, [p.group_id for p in plans])
-    named = {g: [it.origin for it in positions if isinstance(it.origin, Named)] for g, positions in committed.items()}
+    named = {
+        g: [it.origin for it in positions if isinstance(it.origin, Named | Earlier)]
+        for g, positions in committed.items()
+    }
     plans = [replace(p, has_states=bool(named[p.group_id])) for p in plans]
     if location is None:
         return plans
@@ -57,7 +60,7 @@ def _with_stored(
     from streamgroups_operators.group_states import states_of
     from streamgroups_operators.locations import shown
 
-    named = [it.origin for it in committed if isinstance(it.origin, Named)]
+    named = [it.origin for it in committed if isinstance(it.origin, Named | Earlier)]
     stored = states_of(location, plan.group_id, [it.file for it in named])
     if not stored and named:
         raise UnknownGroup(

@@ -19,6 +19,7 @@ from streamgroups.state.figures import TaskFigures
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.joined_topics import PARTNER
 from streamgroups.state.manifest import Manifest, PartitionState
+from streamgroups.state.origins import Named
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_operators.joins.join_definition import JoinOperator
 from streamgroups_operators.joins.run import Input, JoinRun
@@ -149,5 +150,6 @@ class JoinTaskStates:
             began_offset,
             own_range.plan.identity,
             values={**state.values, PARTNER: partner.topic},
+            after=own_range.plan.state.file if isinstance(own_range.plan.state, Named) else None,
         )
         return NewState(stored, state.parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from streamgroups.errors import StateMissing
@@ -70,6 +72,17 @@ def test_W18_both_states_are_the_latest_of_one_file_that_are_not_after_the_posit
     assert isinstance(left, Stored)
     assert isinstance(right, Stored)
     assert (left.file, right.file) == (file(attempt), file(attempt))
+
+
+def test_C3_W18_after_a_restore_no_states_of_the_abandoned_program_are_chosen() -> None:
+    made = [(1, 10, 5, None), (2, 30, 50, 1), (3, 20, 40, 1), (4, 35, 60, 3)]
+    known = []
+    for attempt, left, right, after in made:
+        states = manifest(attempt, (3, left), (5, right)).states
+        name = None if after is None else file(after)
+        known.append(Manifest(file(attempt), "billing", "paid", "", tuple(replace(it, after=name) for it in states)))
+    choices = choose_together(*positions(32, 55), known, FAIL)
+    assert [it.file for it in choices if isinstance(it, Stored)] == [file(3), file(3)]
 
 
 @pytest.mark.parametrize(

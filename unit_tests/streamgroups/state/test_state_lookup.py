@@ -131,11 +131,13 @@ def test_S10_a_position_of_a_tool_continues_with_the_newest_state_of_its_offset(
         # A killed batch, and one that closed the same windows.
         ([(1, 5, None), (2, 5, 1), (3, 5, 1), (4, 9, 3)], 3),
         ([(1, 5, None), (2, 5, 1), (3, 5, 1)], 3),
-        # After a reset all states of the offset were replaced by others.
-        ([(1, 3, None), (2, 5, 1), (3, 4, 1), (4, 9, 3)], 2),
+        # After a reset the state of the offset was replaced by others.
+        ([(1, 3, None), (2, 5, 1), (3, 4, 1), (4, 9, 3)], 3),
+        # None of the others leads to the offset.
+        ([(1, 3, None), (2, 5, 1), (3, 9, None)], 2),
     ],
 )
-def test_S10_a_state_of_a_killed_batch_is_chosen_only_if_there_is_no_other(
+def test_S10_a_state_that_does_not_lead_to_the_newest_one_is_chosen_only_if_there_is_no_other(
     states: list[tuple[int, int, int | None]], chosen: int
 ) -> None:
     known = [stored(number, offset, after=after) for number, offset, after in states]
@@ -143,6 +145,27 @@ def test_S10_a_state_of_a_killed_batch_is_chosen_only_if_there_is_no_other(
         choice = choose(at(5, Unnamed()), manifests, FAIL)
         assert isinstance(choice, Stored)
         assert choice.file == file(chosen)
+
+
+#: A savepoint at 500, two batches of a wrong program, and two of the right one after the restore.
+RESTORED = [(1, 400, None), (2, 500, 1), (3, 640, 2), (4, 900, 3), (5, 600, 2), (6, 700, 5)]
+
+
+@pytest.mark.parametrize(("offset", "chosen"), [(650, 5), (599, 2), (640, 5), (900, 6), (950, 6), (450, 1)])
+def test_C3_after_a_restore_no_state_of_the_abandoned_program_is_chosen(offset: int, chosen: int) -> None:
+    choice = choose(at(offset, Unnamed()), [stored(*it[:2], after=it[2]) for it in RESTORED], FAIL)
+    assert isinstance(choice, Stored)
+    assert choice.file == file(chosen)
+
+
+def test_C3_the_first_state_after_a_restore_of_an_empty_one_replaces_all_states_before_it() -> None:
+    known = [stored(1, 640, first=0), stored(2, 900, after=1), stored(3, 700, first=0)]
+    assert choose(at(650, Unnamed()), known, FAIL) == Empty(0)
+
+
+def test_S10_a_deleted_state_does_not_hide_the_states_before_it() -> None:
+    known = [stored(1, 400, after=0), stored(3, 600, after=2), stored(4, 700, after=3)]
+    assert offset_of(choose(at(450, Unnamed()), known, FAIL)) == 400
 
 
 def test_S10_a_position_between_two_states_reads_again_from_the_earlier_one() -> None:
@@ -193,7 +216,10 @@ def test_S11_states_of_an_earlier_topic_are_not_used() -> None:
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 10), st.integers(0, 10)), max_size=8), st.integers(0, 40))
 def test_S10_no_state_after_the_position_is_ever_chosen(known: list[tuple[int, int, int]], here: int) -> None:
     states = [(began, began + before, began + before + length) for began, before, length in known]
-    manifests = [stored(i, end, began=began, first=first) for i, (began, first, end) in enumerate(states)]
+    manifests = [
+        stored(i, end, began=began, first=first, after=i - 1 if i else None)
+        for i, (began, first, end) in enumerate(states)
+    ]
     reachable = {end for _, _, end in states if end <= here}
     beginnings = {began for began, first, _ in states if began == first <= here}
     try:

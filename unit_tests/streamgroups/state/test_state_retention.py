@@ -30,10 +30,27 @@ def gone_of(files: list[Manifest], committed: list[Position], keep: Retention) -
 
 
 def manifest(
-    name: StateFileName, *, needs: tuple[StateFileName, ...] = (), tp: TopicPartition = P0, end: int = 1
+    name: StateFileName,
+    *,
+    needs: tuple[StateFileName, ...] = (),
+    tp: TopicPartition = P0,
+    end: int = 1,
+    after: StateFileName | None = None,
 ) -> Manifest:
+    """A state of the first batch, or of one that has continued with a state."""
     parts = {"0": tuple(Segment(it, 0, 1, 9) for it in needs)} if needs else {}
-    return Manifest(name, "billing", "windows", "", (PartitionState(OffsetRange(tp, 0, end), 0, UNKNOWN, parts),))
+    state = PartitionState(OffsetRange(tp, 0 if after is None else 1, end), 0, UNKNOWN, parts, after=after)
+    return Manifest(name, "billing", "windows", "", (state,))
+
+
+def batches(*made: tuple[int, int]) -> list[Manifest]:
+    """The states of batches, oldest first. Each continues with the one before it.
+
+    Args:
+        made: the age of each state in minutes, and its offset.
+    """
+    names = [None, *(file(ago) for ago, _ in made)]
+    return [manifest(file(ago), end=end, after=after) for (ago, end), after in zip(made, names, strict=False)]
 
 
 def test_S10_states_within_the_retention_are_kept_and_the_latest_before_it() -> None:
@@ -56,7 +73,7 @@ def test_S10_a_committed_state_is_kept_however_old() -> None:
 
 
 def test_S10_the_state_to_which_a_tool_has_reset_a_stopped_group_is_kept() -> None:
-    files = [manifest(file(ago), end=end) for ago, end in ((61, 40), (300, 30), (400, 20), (500, 10))]
+    files = batches((500, 10), (400, 20), (300, 30), (61, 40))
     assert gone_of(files, [Position(P0, 29, UNNAMED)], KEEP) == {file(300), file(500)}
     assert gone_of(files, [Position(P1, 29, UNNAMED), Position(P0, 29, New())], KEEP) == {
         file(300),
@@ -127,12 +144,19 @@ def test_S10_what_a_kept_state_needs_is_never_deleted(
 def test_S10_a_stopped_group_continues_with_the_same_state_after_a_collection(
     ends: dict[int, int], offset: int
 ) -> None:
-    files = [manifest(file(ago), end=end) for ago, end in ends.items()]
+    files = batches(*sorted(ends.items(), reverse=True))
     position = Position(P0, offset, UNNAMED)
     before = choose(position, files, OnMissingState.EMPTY)
     gone = gone_of(files, [position], Retention(keep_ms=0, young_ms=0))
     left = [it for it in files if it.file not in gone]
     assert choose(position, left, OnMissingState.FAIL) == before
+
+
+def test_C3_the_state_before_a_restore_is_kept_while_a_state_of_the_retention_continues_with_it() -> None:
+    """A wrong program has written the latest state before the retention."""
+    files = [*batches((500, 10), (400, 20)), manifest(file(61), end=90, after=file(400))]
+    files.append(manifest(file(30), end=30, after=file(400)))
+    assert gone_of(files, [], KEEP) == {file(500)}
 
 
 def test_S10_the_start_of_the_first_batch_is_kept_for_a_stopped_group_that_was_reset_into_it() -> None:
