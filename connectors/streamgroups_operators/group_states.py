@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_lookup import operator_in_use
 from streamgroups_operators.locations import StateDirectory, directories_at, files_below
-from streamgroups_operators.shared_files import SharedFiles, sharing
+from streamgroups_operators.shared_files import sharing
 from streamgroups_operators.store import StoredStates
 
 
@@ -42,7 +42,12 @@ def states_in(group_id: str, files: Mapping[str, StateDirectory]) -> list[Stored
         files: the result of :func:`operators_of`.
     """
     found = [
-        StoredStates(group_id, name, SharedFiles(own, [it for other, it in files.items() if other != name]))
+        StoredStates(
+            group_id,
+            name,
+            own,
+            beside=[StoredStates(group_id, other, it) for other, it in files.items() if other != name],
+        )
         for name, own in files.items()
     ]
     return found if len(found) == 1 else sorted(found, key=lambda it: not it.is_joined)

@@ -40,9 +40,16 @@ class Inspection:
 
     @property
     def missing(self) -> dict[StateFileName, frozenset[StateFileName]]:
-        """The files that a manifest needs and that do not exist, by the file of the manifest."""
-        found = {it.file: frozenset(file for file in it.files if file not in self.sizes) for it in self.manifests}
-        return {file: missing for file, missing in found.items() if missing}
+        """The files that the newest state of a partition needs and that do not exist, by the file of the state.
+
+        Rows of older states can be deleted, although the file of the state is kept for another partition.
+        """
+        found: dict[StateFileName, frozenset[StateFileName]] = {}
+        for manifest, state in self.latest():
+            missing = frozenset(file for file in state.files if file not in self.sizes)
+            if missing:
+                found[manifest.file] = found.get(manifest.file, frozenset()) | missing
+        return found
 
     @property
     def state_sizes(self) -> dict[tuple[TopicPartition, int], StateSize]:
@@ -51,10 +58,13 @@ class Inspection:
         return {(state.topic_partition, state.next_offset): StateSize.of(state) for state in states}
 
     def latest(self, offset: int | None = None) -> Iterator[tuple[Manifest, PartitionState]]:
-        """The newest state of each partition, or the latest one that is not after an offset and leads to the newest one."""
+        """The newest state of each partition, or the state with which a reset to an offset continues.
+
+        This is the latest complete one that is not after the offset and leads to the newest one.
+        """
         found: dict[TopicPartition, dict[StateFileName, tuple[Manifest, PartitionState]]] = {}
         for manifest in self.manifests:
-            for state in manifest.states:
+            for state in manifest.states if offset is None else manifest.complete(self.sizes).states:
                 found.setdefault(state.topic_partition, {})[manifest.file] = (manifest, state)
         for _, states in sorted(found.items(), key=lambda it: it[0]):
             if offset is None:

@@ -11,46 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from streamgroups.state.file_names import StateFileName
-from streamgroups.state.state_files import StateFiles
 from streamgroups.state.state_lookup import Position
 from streamgroups_operators.collection import Collectable, Collector
-
-
-class SharedFiles:
-    """The files of one operator that all others have too (:class:`streamgroups.state.state_files.StateFiles`).
-
-    Args:
-        own: the files of the operator.
-        others: the files of the other operators.
-    """
-
-    def __init__(self, own: StateFiles, others: Sequence[StateFiles]) -> None:
-        self._own, self._others = own, others
-
-    @property
-    def location(self) -> str:
-        """See :attr:`StateFiles.location`."""
-        return self._own.location
-
-    def read(self, file: StateFileName) -> memoryview:
-        """See :meth:`StateFiles.read`."""
-        return self._own.read(file)
-
-    def write(self, file: StateFileName, content: memoryview) -> None:
-        """See :meth:`StateFiles.write`."""
-        self._own.write(file, content)
-
-    def list(self) -> dict[StateFileName, int]:
-        """The files that all operators have, with the sizes of the own ones."""
-        found = self._own.list()
-        for files in self._others:
-            listed = files.list()
-            found = {file: size for file, size in found.items() if file in listed}
-        return found
-
-    def delete(self, files: Collection[StateFileName]) -> None:
-        """See :meth:`StateFiles.delete`."""
-        self._own.delete(files)
 
 
 def sharing(

@@ -103,15 +103,23 @@ class StoredStates:
         operator: the name of the operator.
         files: its files.
         on_missing: what happens if no state leads to a position.
+        beside: the states of the other operators of the query. A search requires a state of all operators.
     """
 
     def __init__(
-        self, group_id: str, operator: str, files: StateFiles, on_missing: OnMissingState = OnMissingState.FAIL
+        self,
+        group_id: str,
+        operator: str,
+        files: StateFiles,
+        on_missing: OnMissingState = OnMissingState.FAIL,
+        beside: Sequence[StoredStates] = (),
     ) -> None:
         self._group_id, self._name, self._files, self._on_missing = group_id, operator, files, on_missing
+        self._beside = beside
         self._opened: dict[StateFileName, tuple[Manifest, pa.ipc.RecordBatchFileReader]] = {}
-        #: The files to search, newest first; ``None`` before the first search.
-        self._searched_files: list[StateFileName] | None = None
+        #: All files; ``None`` before the first search.
+        self._listed: frozenset[StateFileName] | None = None
+        self._complete: dict[StateFileName, Manifest] = {}
         #: The work so far.
         self.figures = TaskFigures()
 
@@ -227,13 +235,30 @@ class StoredStates:
         return found
 
     def _manifests(self, topic_partition: TopicPartition) -> Iterator[Manifest]:
-        """The manifests of all files of the first search, newest first. Files that retention deletes meanwhile are left out."""
-        if self._searched_files is None:
-            # Files apart have no states, and can be large.
-            self._searched_files = sorted((it for it in self._files.list() if not it.is_apart), reverse=True)
-        for file in self._searched_files:
+        """The manifests of all files of the first search, newest first, with the states whose rows all exist.
+
+        Files that retention deletes meanwhile are left out.
+        """
+        found = self._existing.intersection(*(it._existing for it in self._beside))
+        # Files apart have no states, and can be large.
+        for file in sorted((it for it in found if not it.is_apart), reverse=True):
             with suppress(StateMissing):
-                yield self._open(file, topic_partition)[0]
+                yield self._complete_manifest(file, topic_partition)
+
+    @property
+    def _existing(self) -> frozenset[StateFileName]:
+        if self._listed is None:
+            self._listed = frozenset(self._files.list())
+        return self._listed
+
+    def _complete_manifest(self, file: StateFileName, topic_partition: TopicPartition) -> Manifest:
+        if file not in self._complete:
+            found = self._open(file, topic_partition)[0].complete(self._existing)
+            for other in self._beside:
+                there = other._complete_manifest(file, topic_partition)
+                found = replace(found, states=tuple(it for it in found.states if there.state_of(it.topic_partition)))
+            self._complete[file] = found
+        return self._complete[file]
 
     def _open(
         self, file: StateFileName, topic_partition: TopicPartition

@@ -8,7 +8,8 @@ them. So a search prefers the states that lead to the newest one. Source: SEMANT
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState
@@ -17,7 +18,7 @@ from streamgroups.state.manifest import PartitionState
 def lineage(states: Mapping[StateFileName, PartitionState]) -> frozenset[StateFileName]:
     """The files of the states that lead to the newest state of a partition.
 
-    If retention has deleted one of them, the newest state that is older than the deleted one counts instead.
+    If one of them is deleted, the newest state that is older than the deleted one counts instead.
 
     Args:
         states: the states of a partition, by their files.
@@ -26,15 +27,18 @@ def lineage(states: Mapping[StateFileName, PartitionState]) -> frozenset[StateFi
     frozenset()
     """
     found = set[StateFileName]()
-    file = max(states, default=None)
+    files = sorted(states)
+    file = files[-1] if files else None
     # Only damaged manifests have a cycle.
     while file is not None and file not in found:
         found.add(file)
-        file = _before(file, states)
+        file = _before(file, states, files)
     return frozenset(found)
 
 
-def _before(file: StateFileName, states: Mapping[StateFileName, PartitionState]) -> StateFileName | None:
+def _before(
+    file: StateFileName, states: Mapping[StateFileName, PartitionState], files: Sequence[StateFileName]
+) -> StateFileName | None:
     state = states[file]
     if state.after in states:
         return state.after
@@ -42,5 +46,5 @@ def _before(file: StateFileName, states: Mapping[StateFileName, PartitionState])
     if state.after is None or state.is_first:
         return None
     # The clocks of drivers differ.
-    deleted = min(file, state.after)
-    return max((it for it in states if it < deleted), default=None)
+    older = bisect_left(files, min(file, state.after))
+    return files[older - 1] if older else None

@@ -21,8 +21,8 @@ operator without event time.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamgroups.errors import InvalidOption
@@ -133,6 +133,18 @@ class Manifest:
     def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
         """The state of a partition; ``None`` if the file contains none."""
         return self._by_partition.get(topic_partition)
+
+    def complete(self, existing: Container[StateFileName]) -> Manifest:
+        """The manifest with the states whose rows all exist.
+
+        Retention keeps a file that the state of one partition needs. The states of its other partitions can be older, and
+        their rows in other files are deleted.
+
+        Args:
+            existing: the files of the operator.
+        """
+        states = tuple(it for it in self.states if all(file in existing for file in it.files))
+        return self if len(states) == len(self.states) else replace(self, states=states)
 
     @property
     def files(self) -> frozenset[StateFileName]:

@@ -12,9 +12,10 @@ A state is kept if
 * or it is the latest older state of its partition, or one with which a state within the retention continues: a reset to the
   start of the retention begins there.
 
-A file is kept if one of its states is kept, or if a kept state has a segment in it. A *young* file is always kept: the
-batch that has written it may not be committed yet. A slow attempt of a task, which another one has replaced, writes a
-file of its own that no offset names. Ages come from :mod:`streamgroups.state.file_ages`, not from the names of files.
+A file is kept if one of its states is kept, or if a kept state has a segment in it. Its other states can be older, and
+incomplete: a search ignores these. A *young* file is always kept: the batch that has written it may not be committed yet. A
+slow attempt of a task, which another one has replaced, writes a file of its own that no offset names. Ages come from
+:mod:`streamgroups.state.file_ages`, not from the names of files.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def deletable(
     positions = {it.topic_partition: it for it in committed}
     of_partition: defaultdict[TopicPartition, list[Manifest]] = defaultdict(list)
     for manifest in by_file.values():
-        for state_of_file in manifest.states:
+        for state_of_file in manifest.complete(by_file).states:
             of_partition[state_of_file.topic_partition].append(manifest)
     for tp, file in kept.union(*(_kept_by_commit(it, of_partition[tp], positions) for tp, it in positions.items())):
         state = by_file[file].state_of(tp) if file in by_file else None

@@ -17,8 +17,7 @@ from streamgroups.state.origins import Named, New, Unnamed
 from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.state.task_plan import RangePlan, TaskPlan, decode, encode
 from streamgroups_operators.operator import StatefulOperator
-from streamgroups_operators.shared_files import SharedFiles
-from streamgroups_operators.store import Operator, StateStore
+from streamgroups_operators.store import Operator, StateStore, StoredStates
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_operators.windows.window_definition import state_schema
@@ -115,11 +114,9 @@ class Chain:
     def _task(self, operator: StatefulOperator, plan: TaskPlan) -> TaskStates:
         return TaskStates(operator, decode(encode(plan)), self._store(operator))
 
-    def _store(self, operator: StatefulOperator, *, shared: bool = False) -> StateStore:
-        own = self.files[operator.name]
-        others = [files for name, files in self.files.items() if name != operator.name]
+    def _store(self, operator: StatefulOperator) -> StateStore:
         scope = Operator("billing", operator.name, operator.form, operator.schema)
-        return StateStore(scope, SharedFiles(own, others) if shared else own)
+        return StateStore(scope, self.files[operator.name])
 
     def run(self, records: Sequence[Record], end: int, now_ms: int = START_MS, idle_until_ms: int | None = None,
             chunk: int = 5, *, is_killed: bool = False, dies_between: bool = False) -> tuple[list[Row], list[Row]]:  # fmt: skip
@@ -169,6 +166,8 @@ class Chain:
 
     def reset(self, offset: int) -> None:
         """Resets the offset as a tool does. The driver searches the state that both operators have."""
-        choice = self._store(self.second, shared=True).find(Position(P0, offset, Unnamed(), TOPIC))
+        beside = [StoredStates("billing", self.first.name, self.files[self.first.name])]
+        stored = StoredStates("billing", self.second.name, self.files[self.second.name], beside=beside)
+        choice = stored.find(Position(P0, offset, Unnamed(), TOPIC))
         self.next_offset, self.read_from = offset, choice.read_from
         self.state = choice.origin if isinstance(choice, Stored) else New()

@@ -157,6 +157,23 @@ def test_C3_after_a_restore_a_search_does_not_end_at_a_state_of_the_abandoned_pr
     assert choice.file == file(3)
 
 
+def test_S10_a_file_that_is_kept_for_another_partition_has_no_state_without_its_rows() -> None:
+    """The first file is deleted: its last window is closed, and an idle partition keeps the second file."""
+    files = FakeStateFiles()
+    first = StateStore(COUNTS, files).write(file(1), [new(P0, 10, a=[rows(x=1)])]).states[0]
+    second = new(P0, 20, a=[*first.parts["a"], rows(x=2)])
+    StateStore(COUNTS, files).write(file(2), [new(P1, 5, a=[rows(y=1)]), second])
+    StateStore(COUNTS, files).write(file(3), [new(P0, 40, a=[rows(x=3)])])
+    files.delete([file(1)])
+    store = StateStore(COUNTS, files)
+    assert isinstance(store.find(Position(P1, 6, Unnamed(), TOPIC)), Stored)
+    assert store.find(Position(P0, 25, Unnamed(), TOPIC)) == Empty(0)
+    assert inspect(files).missing == {}
+    assert [it.next_offset for _, it in inspect(files).latest(25)] == [5]
+    files.delete([file(3)])
+    assert inspect(files).missing == {file(2): frozenset([file(1)])}
+
+
 def test_S10_a_store_finds_the_state_that_a_batch_has_written() -> None:
     files = FakeStateFiles()
     StateStore(COUNTS, files).write(file(1), [new(P0, 5, a=[rows(x=1)])])

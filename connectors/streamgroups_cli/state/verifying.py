@@ -14,7 +14,7 @@ _COLUMNS = (Column("group"), Column("operator"), Column("file"), Column("problem
 
 
 def verify(location: Location, groups: GroupsArgument = None, output: OutputOption = Output.table) -> None:
-    """Check the checksum of each state file, and that all files exist that a state needs. Exit code 1: a problem."""
+    """Check the checksum of each state file, and that all files exist that the newest states need. Exit code 1: a problem."""
     problems: list[list[Cell]] = []
     checked = 0
     for group_id, operator, files in selected(location, groups):

@@ -30,7 +30,7 @@ from streamgroups.state.state_retention import Retention
 from streamgroups_operators.batch_search import BatchSearch
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.locations import files_below
-from streamgroups_operators.shared_files import SharedFiles, collect_all
+from streamgroups_operators.shared_files import collect_all
 from streamgroups_operators.store import StoredStates
 from streamgroups_spark.bridge.stage_name import StageName
 from streamgroups_spark.bridge.task_reports import request_reports
@@ -74,9 +74,12 @@ def batch_states(
     group_id = str(options.group_id)
     states = options.states
     files_of = [files_below(location, group_id, it) for it in operators]
-    files = SharedFiles(files_of[-1], files_of[:-1])
 
-    search = BatchSearch(lambda: StoredStates(group_id, operator, files, states.on_missing))
+    def stored() -> StoredStates:
+        beside = [StoredStates(group_id, *it) for it in zip(operators[:-1], files_of[:-1], strict=True)]
+        return StoredStates(group_id, operator, files_of[-1], states.on_missing, beside)
+
+    search = BatchSearch(stored)
 
     def find(position: Position) -> Choice:
         return search.stored.find_kept(position) if stage.keeps_on_reset else search.stored.find(position)

@@ -152,6 +152,16 @@ def test_S10_a_stopped_group_continues_with_the_same_state_after_a_collection(
     assert choose(position, left, OnMissingState.FAIL) == before
 
 
+def test_S10_a_stopped_group_keeps_the_latest_state_whose_rows_exist() -> None:
+    """An idle partition keeps the file at offset 20, and the rows of its other state are deleted."""
+    idle = PartitionState(OffsetRange(P1, 0, 5), 0, UNKNOWN)
+    oldest, last = batches((500, 10), (61, 40))
+    state = PartitionState(OffsetRange(P0, 10, 20), 0, UNKNOWN, {"0": (Segment(file(450), 0, 1, 9),)}, after=file(450))
+    both = Manifest(file(400), "billing", "windows", "", (idle, state))
+    positions = [Position(P0, 25, UNNAMED), Position(P1, 5, Named(both.file, 5))]
+    assert gone_of([oldest, both, last], positions, KEEP) == frozenset()
+
+
 def test_C3_the_state_before_a_restore_is_kept_while_a_state_of_the_retention_continues_with_it() -> None:
     """A wrong program has written the latest state before the retention."""
     files = [*batches((500, 10), (400, 20)), manifest(file(61), end=90, after=file(400))]
