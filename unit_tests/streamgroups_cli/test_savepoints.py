@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamgroups.errors import StateMissing
 from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.description import GroupDescription
@@ -21,8 +22,9 @@ from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Segment
 from streamgroups.state.origins import Earlier, Named, New
 from streamgroups.state.state_lookup import OnMissingState, Position, Stored
+from streamgroups_operators.group_states import operators_of
 from streamgroups_operators.locations import StateDirectory, files_below
-from streamgroups_operators.savepoints import copying
+from streamgroups_operators.savepoints import copying, creating
 from streamgroups_operators.store import Operator, StateStore
 from unit_tests.cli_runner import CommandLine, Result
 from unit_tests.cli_states import NOW_MS, P0, P1, SCHEMA, States
@@ -367,6 +369,62 @@ def chain(world: World) -> None:
     """Adds an operator behind the windows, whose batches write files of the same names."""
     world.states.write(3, 10, first=0, operator="peaks")
     world.states.write(1, 20, first=10, operator="peaks")
+
+
+def added(world: World) -> StateFileName:
+    """Adds an operator behind the windows. Only partition 1 has a batch since then. Returns its file."""
+    for operator in ("windows", "peaks"):
+        file = world.states.write(0, 5, tp=P1, first=0, operator=operator)
+    world.states.commit(5, file, tp=P1)
+    return file
+
+
+@pytest.mark.parametrize("arguments", [("savepoint", "create"), ("groups", "copy")])
+def test_C3_an_added_operator_has_no_state_of_an_idle_partition(world: World, arguments: tuple[str, ...]) -> None:
+    file = added(world)
+    if arguments[0] == "savepoint":
+        assert world.restore(world.create(), "--group", "next", "--execute").code == 0
+    else:
+        location = ["--state-location", str(world.states.location)]
+        done = world.cli(*arguments, "board", "next", "--with-state", *location, "--execute")
+        assert done.code == 0, done.err
+    assert world.committed("next") == {P0: (20, Named(world.second, 20)), P1: (5, Named(file, 5))}
+    assert set(files_below(str(world.states.location), "next", "peaks").list()) == {file}
+    assert world.rows("next", Named(world.second, 20)) == [1, 1]
+    with pytest.raises(StateMissing, match="of operator 'peaks' does not exist"):
+        world.rows("next", Named(world.second, 20), "peaks")
+
+
+def test_C3_a_lost_file_of_one_operator_is_an_error(world: World) -> None:
+    chain(world)
+    files_below(str(world.states.location), "board", "peaks").delete([world.second])
+    for operator in ("windows", "peaks"):
+        world.states.commit(5, world.states.write(0, 5, tp=P1, first=0, operator=operator), tp=P1)
+    arguments = ["--to", str(world.to), "--state-location", str(world.states.location)]
+    result = world.cli("savepoint", "create", "board", *arguments)
+    assert (result.code, f"The file '{world.second}' of group 'board' was deleted" in result.err) == (1, True)
+
+
+def test_C3_a_file_that_retention_deletes_from_one_operator_first_is_not_left_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group commits between the offsets and the list of files, and a collection is in progress."""
+    chain(world)
+    peaks = files_below(str(world.states.location), "board", "peaks")
+
+    def commit_and_delete(*arguments: Any) -> dict[str, StateDirectory]:
+        found = operators_of(*arguments)
+        if world.second in peaks.list():
+            for operator in ("windows", "peaks"):
+                file = world.states.write(0, 25, first=20, operator=operator)
+            world.states.commit(25, file)
+            peaks.delete([world.first, world.second])
+        return found
+
+    monkeypatch.setattr(creating, "operators_of", commit_and_delete)
+    record = decode((world.to / world.create() / "savepoint.json").read_text(), "")
+    assert record.next_offsets[P0] == 25
+    assert [it.states for it in record.operators] == [1, 1]
 
 
 @pytest.mark.parametrize(

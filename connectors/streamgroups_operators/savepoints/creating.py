@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from streamgroups._version import __version__
@@ -23,8 +23,10 @@ from streamgroups.partitions import Bounds, StampedOffset, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
 from streamgroups.savepoints.checkpoint_record import CheckpointRecord
 from streamgroups.savepoints.commit_record import CommitRecord, OperatorRecord, SavedPosition
-from streamgroups.savepoints.cut import named_state, saved_metadata
+from streamgroups.savepoints.cut import named_state, partitions_by_file, saved_metadata
 from streamgroups.savepoints.output_record import OutputRecord
+from streamgroups.state import origins
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import Earlier, Named, StateOrigin
 from streamgroups.state.state_lookup import Position
 from streamgroups.times import utc
@@ -47,6 +49,12 @@ class _Cut:
     identities: Mapping[str, TopicIdentity]
     times: Mapping[TopicPartition, Committed]
     made_ms: int
+    #: The partitions without a state of an operator that was added to the program.
+    without_state: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
+
+    def states_of(self, operator: str) -> dict[TopicPartition, StateOrigin]:
+        left_out = self.without_state.get(operator, frozenset())
+        return {tp: it for tp, it in self.states.items() if tp not in left_out}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +126,7 @@ class SavepointCreator:
             try:
                 cut = self._cut(group_id, state_location, now_ms)
                 operators = tuple(
-                    copied(name, files, cut.states, directory, copies) for name, files in cut.operators.items()
+                    copied(name, files, cut.states_of(name), directory, copies) for name, files in cut.operators.items()
                 )
                 parts = add_parts(directory, cut.positions)
             except (FileGone, StateMissing) as e:
@@ -161,7 +169,14 @@ class SavepointCreator:
             # A search reads whole files, and a position that names its state needs none.
             is_named = isinstance(it.origin, Named | Earlier)
             states[tp] = it.origin if is_named else named_state(it, search.find_beside(it, positions), group_id)
-        return _Cut(committed, states, operators, identities, times, now_ms)
+        without_state = _without_state(states, operators)
+        if without_state:
+            # Retention keeps the states of committed offsets, so these states were never written.
+            now = self._groups.committed_offsets([group_id])[group_id]
+            for tp in sorted(frozenset().union(*without_state.values())):
+                if now.get(tp) != committed[tp]:
+                    raise FileGone(origins.encode(states[tp]))
+        return _Cut(committed, states, operators, identities, times, now_ms, without_state)
 
     def _record(self, id_: str, group_id: str, cut: _Cut, operators: tuple[OperatorRecord, ...]) -> CommitRecord:
         next_offsets = {tp: it.next_offset for tp, it in cut.positions.items()}
@@ -172,6 +187,28 @@ class SavepointCreator:
         }
         times = {tp: SavedPosition(it.next_offset, it.metadata) for tp, it in cut.times.items() if tp in positions}
         return CommitRecord(id_, group_id, cut.made_ms, __version__, cut.identities, positions, times, operators)
+
+
+def _without_state(
+    states: Mapping[TopicPartition, StateOrigin], operators: Mapping[str, StateDirectory]
+) -> dict[str, frozenset[TopicPartition]]:
+    """The partitions whose file another operator has, by the operators that do not have it.
+
+    An operator that was added to the program writes its first state of a partition in the next batch of the partition. So
+    all its files are newer. Otherwise a file is lost.
+    """
+    if len(operators) < 2:
+        return {}
+    listed = {name: it.list() for name, it in operators.items()}
+    known = frozenset[StateFileName]().union(*listed.values())
+    partitions = partitions_by_file(states)
+    found = {
+        name: frozenset[TopicPartition]().union(
+            *(tps for file, tps in partitions.items() if file in known and file < min(files, default=file))
+        )
+        for name, files in listed.items()
+    }
+    return {name: it for name, it in found.items() if it}
 
 
 def _position(tp: TopicPartition, committed: Committed, identities: Mapping[str, TopicIdentity]) -> Position:
