@@ -226,7 +226,9 @@ class StateDirectory:
                 yield part
 
     def write_parts(self, file: StateFileName, parts: Iterable[bytes]) -> None:
-        """Writes a file whose content does not fit into memory. An error in between leaves no file.
+        """Writes a file whose content does not fit into memory.
+
+        An error in between leaves no file. A local file that existed before stays.
 
         Its name is durable after :meth:`sync`. :meth:`create` precedes calls of several threads.
 
@@ -238,9 +240,10 @@ class StateDirectory:
             try:
                 write_file(self._files, self._root, self._file(file), parts, syncs_name=False)
             except BaseException:
-                # An object store completes the upload when the stream is closed.
-                with suppress(OSError):
-                    self._files.delete_file(self._file(file))
+                # An object store completes the upload when the stream is closed. A local file has another name until then.
+                if not isinstance(self._files, fs.LocalFileSystem):
+                    with suppress(OSError):
+                        self._files.delete_file(self._file(file))
                 raise
 
     def create(self) -> None:

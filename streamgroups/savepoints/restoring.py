@@ -111,6 +111,26 @@ def moves(
     ]
 
 
+def is_begun(record: CommitRecord, committed: Mapping[TopicPartition, Committed]) -> bool:
+    """Whether a restore into this group was interrupted between two commits, so that the same command finishes it.
+
+    Args:
+        record: the savepoint.
+        committed: the committed offsets of the group.
+
+    >>> is_begun(CommitRecord("20241123T040000Z-5f2c9a01", "board", 7, "0.1.0", {}, {}, {}), {})
+    False
+    """
+
+    def is_restored(tp: TopicPartition, it: Committed) -> bool:
+        saved, mark = record.positions.get(tp), ToolMark.parse(it.metadata)
+        if saved is None or mark is None:
+            return False
+        return (it.next_offset, mark.state) == (saved.next_offset, state_of(saved.metadata))
+
+    return 0 < len(committed) < len(record.positions) and all(is_restored(tp, it) for tp, it in committed.items())
+
+
 def repeated(moves: Collection[Move]) -> int:
     """The number of offsets whose output the group writes again.
 

@@ -22,6 +22,7 @@ from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Segment
 from streamgroups.state.origins import Earlier, Named, New
 from streamgroups.state.state_lookup import OnMissingState, Position, Stored
+from streamgroups_admin.groups import applying
 from streamgroups_operators.group_states import operators_of
 from streamgroups_operators.locations import StateDirectory, files_below
 from streamgroups_operators.savepoints import copying, creating
@@ -143,6 +144,60 @@ def test_C3_a_changed_program_renames_and_removes_operators(world: World) -> Non
     assert world.rows("next", Named(world.second, 20), "minutes") == [1, 1]
     without = world.restore(id_, "--group", "other", "--without", "windows", "--execute")
     assert (without.code, (world.states.location / "other").exists()) == (0, False), without.err
+
+
+def test_C3_a_restore_under_another_name_writes_no_file_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Committed offsets can name the files since the first one."""
+    id_ = world.create()
+    arguments = (id_, "--rename", "windows=minutes", "--execute")
+    assert world.restore(*arguments).code == 0
+    files = files_below(str(world.states.location), "board", "minutes")
+    before = {file: bytes(files.read(file)) for file in files.list()}
+    damaged = world.states.location / "board" / "minutes" / str(world.first)
+    damaged.write_bytes(b"damaged")
+    write, written = StateDirectory.write_parts, []
+
+    def counted(files: StateDirectory, file: StateFileName, parts: Iterable[bytes]) -> None:
+        written.append(file)
+        write(files, file, parts)
+
+    monkeypatch.setattr(StateDirectory, "write_parts", counted)
+    assert world.restore(*arguments).code == 0
+    assert written == [world.first]
+    assert {file: bytes(files.read(file)) for file in files.list()} == before
+
+
+def test_C3_the_same_command_finishes_a_fork_that_was_interrupted_between_two_commits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = world.create()
+    arguments = (id_, "--group", "next", "--execute")
+    alter = type(world.cli.admin).alter_offsets
+    monkeypatch.setattr(applying, "PARTITIONS_PER_COMMIT", 1)
+
+    def interrupted(admin: Any, group_id: str, offsets: Any) -> Any:
+        if P0 in offsets:
+            return alter(admin, group_id, offsets)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(world.cli.admin), "alter_offsets", interrupted)
+        assert world.restore(*arguments).code == 130
+    assert world.committed("next").keys() == {P0}
+    done = world.restore(*arguments)
+    assert done.code == 0, done.err
+    assert world.committed("next") == {P0: (20, Named(world.second, 20)), P1: (0, New())}
+    again = world.restore(*arguments)
+    assert (again.code, "a fork needs a new group" in again.err) == (3, True)
+
+
+@pytest.mark.parametrize("origin", [None, Named(StateFileName(NOW_MS, "1f3a9c2b7d10", 1, 1), 20)])
+def test_C3_a_fork_into_a_group_with_other_offsets_is_rejected(world: World, origin: Named | None) -> None:
+    id_ = world.create()
+    mark = "" if origin is None else ToolMark(NO_RESET, state=origin).encode()
+    world.cli.cluster.commit("next", {P0: 20}, mark)
+    result = world.restore(id_, "--group", "next", "--execute")
+    assert (result.code, "a fork needs a new group" in result.err) == (3, True)
 
 
 def test_C3_a_state_alone_replaces_that_of_the_committed_offsets(world: World) -> None:

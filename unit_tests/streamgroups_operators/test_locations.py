@@ -7,19 +7,20 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import fs
 
 from streamgroups.errors import InvalidOption, StateUnreachable
 from streamgroups.path_names import is_hashed, name_of, path_part
 from streamgroups.state.file_ages import Survey
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
-from streamgroups_operators.locations import directories_at, files_below, shown
+from streamgroups_operators.locations import StateDirectory, directories_at, files_below, shown
 from unit_tests.examples import examples
 from unit_tests.fake_state_files import FakeStateFiles
 
@@ -194,6 +195,36 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(StateUnreachable, match="No space left on device"):
         files.write(SECOND, memoryview(b"two"))
     assert [path.name for path in (tmp_path / "billing" / "windows").iterdir()] == [str(FIRST)]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_C3_an_interrupted_write_of_a_local_file_leaves_the_file_before_it(tmp_path: Path, is_there: bool) -> None:
+    """A committed offset can name it."""
+
+    def parts() -> Iterator[bytes]:
+        yield b"t"
+        raise KeyboardInterrupt
+
+    files = files_below(str(tmp_path), "billing", "windows")
+    if is_there:
+        files.write(FIRST, memoryview(b"one"))
+    with pytest.raises(KeyboardInterrupt):
+        files.write_parts(FIRST, parts())
+    found = [(path.name, path.read_bytes()) for path in (tmp_path / "billing" / "windows").iterdir()]
+    assert found == ([(str(FIRST), b"one")] if is_there else [])
+
+
+def test_C3_an_interrupted_upload_leaves_no_object() -> None:
+    def parts() -> Iterator[bytes]:
+        yield b"t"
+        raise KeyboardInterrupt
+
+    store = fs._MockFileSystem()
+    store.create_dir("bucket/billing/windows")
+    files = StateDirectory(store, "bucket", ("billing", "windows"), "s3://bucket")
+    with pytest.raises(KeyboardInterrupt):
+        files.write_parts(FIRST, parts())
+    assert files.list() == {}
 
 
 def test_S10_ages_are_those_of_the_storage(tmp_path: Path) -> None:

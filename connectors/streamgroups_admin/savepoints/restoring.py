@@ -25,6 +25,7 @@ from streamgroups.savepoints.commit_record import CommitRecord
 from streamgroups.savepoints.output_record import ahead, output_effects, require_output
 from streamgroups.savepoints.restoring import (
     Operators,
+    is_begun,
     metadata,
     moves,
     not_saved,
@@ -140,7 +141,7 @@ def plan_restore(cluster: Cluster, restore: Restore) -> GroupPlan:
     """
     group_id, record = restore.target.group_id, restore.record
     committed = cluster.groups.committed_offsets([group_id])[group_id]
-    if restore.is_fork and committed:
+    if restore.is_fork and committed and not is_begun(record, committed):
         raise GroupRejected(
             f"Group '{group_id}' has committed offsets for {len(committed)} partitions, and a fork needs a new group; "
             "nothing was changed.",

@@ -8,7 +8,7 @@ the new names, and with the states of the positions only. Source: SEMANTICS C3.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO
@@ -99,10 +99,15 @@ def _place_one(
     # A file that was changed must not become a state. So it is verified before it is written.
     with tempfile.TemporaryFile() as copy:
         _fetch(directory, source, saved, copy)
-        copy.seek(0)
+
+        def parts() -> Iterator[bytes]:
+            copy.seek(0)
+            return iter(partial(copy.read, PART_BYTES), b"") if change is None else repack(copy, change)
+
         try:
-            parts = iter(partial(copy.read, PART_BYTES), b"") if change is None else repack(copy, change)
-            files.write_parts(saved.name, parts)
+            # Committed offsets can name the file already. In an object store an interrupted write would replace it.
+            if change is None or not is_same(files, SavedFile(saved.name, *sum_of(parts()))):
+                files.write_parts(saved.name, parts())
         except ValueError as e:
             raise _damaged(directory, saved, f"cannot be read: {e}") from e
 
