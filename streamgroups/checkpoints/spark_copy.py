@@ -38,6 +38,8 @@ from streamgroups.json_values import items, read_json
 from streamgroups.partitions import TopicPartition
 
 _METADATA = re.compile(r"state/\d{1,18}/_metadata/(?:metadata|v2/(\d{1,18}))", re.ASCII)
+#: The directory of a store, with its name after a slash.
+_STORE = re.compile(r"state/(\d{1,18})/(\d{1,18})((?:/.+)?)", re.ASCII)
 _OF_BATCH = re.compile(r"(\d{1,18})(?:_.*)?", re.ASCII)
 #: The name of the only store of an operator.
 _DEFAULT_STORE = "default"
@@ -148,19 +150,20 @@ def expected_stores(
     {'state/0/0': (0, 0), 'state/0/1': (0, 1)}
     """
     found: dict[str, tuple[int, int]] = {}
+    # Before Spark 3.5 only the directories show the stores. All partitions of an operator have the same ones.
+    names: defaultdict[int, set[str]] = defaultdict(set)
+    for path in sorted(existing):
+        store_at = _STORE.fullmatch(path)
+        if store_at is not None and operators.get(number := int(store_at[1])) is None:
+            found[path] = number, int(store_at[2])
+            names[number].add(store_at[3])
     for number, operator in operators.items():
         for store in () if operator is None else operator.stores:
             # Spark has no directory for the only store of an operator.
             below = "" if store.name == _DEFAULT_STORE else f"/{store.name}"
             found |= {f"state/{number}/{n}{below}": (number, n) for n in range(entry.partitions_of(store))}
-        if operator is None:
-            found |= {f"state/{number}/{n}": (number, n) for n in range(entry.shuffle_partitions or 0)}
-    for path in sorted(existing):
-        operator_number, partition, *_ = (*path.split("/")[1:], "", "")
-        # Before Spark 3.5 only the directories show the stores.
-        is_store = operator_number.isdecimal() and partition.isdecimal()
-        if is_store and operators.get(int(operator_number)) is None:
-            found[path] = (int(operator_number), int(partition))
+        for below in sorted(names[number] or {""}) if operator is None else ():
+            found |= {f"state/{number}/{n}{below}": (number, n) for n in range(entry.shuffle_partitions or 0)}
     return found
 
 

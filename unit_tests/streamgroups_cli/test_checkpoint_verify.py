@@ -35,6 +35,40 @@ def test_C5_a_checkpoint_without_a_problem(cli: CommandLine, name: str, tmp_path
     )
 
 
+#: The stores of a join of two streams.
+JOIN_STORES = [f"{side}-{store}" for side in ("left", "right") for store in ("keyToNumValues", "keyWithIndexToValue")]
+
+
+def join_without_metadata(directory: Path) -> Path:
+    """Returns a checkpoint of the form that a join has before Spark 3.5: named stores, and no metadata of the operator."""
+    golden("4.0-hdfs", directory)
+    shutil.rmtree(directory / "state/0/_metadata")
+    for partition in ("0", "1"):
+        store = directory / "state/0" / partition
+        files = [it for it in store.iterdir() if it.is_file()]
+        for name in JOIN_STORES:
+            (store / name).mkdir()
+            for file in files:
+                shutil.copy(file, store / name)
+        for file in files:
+            file.unlink()
+    return aged(directory)
+
+
+def test_C5_the_stores_of_a_join_without_metadata(cli: CommandLine, tmp_path: Path) -> None:
+    checkpoint = join_without_metadata(tmp_path / "join")
+    code, found = verified(cli, checkpoint)
+    assert (code, found["problems"], found["restorable_batches"]) == (0, [], batches(checkpoint)[1:])
+    copied = cli("checkpoint", "copy", str(checkpoint), str(tmp_path / "copy"), "--execute")
+    assert copied.code == 0, copied.err
+    stores = {it.parent.name for it in (tmp_path / "copy/state/0/1").glob("*/*.[ds]*")}
+    assert stores == set(JOIN_STORES)
+    shutil.rmtree(checkpoint / "state/0/1" / JOIN_STORES[2])
+    code, found = verified(cli, aged(checkpoint))
+    assert (code, found["restorable_batches"]) == (1, [])
+    assert all(JOIN_STORES[2] in it["file"] for it in found["problems"])
+
+
 @pytest.mark.parametrize("name", ["4.2-hdfs", "4.2-rocksdb", "4.2-ids"])
 def test_C5_each_missing_or_truncated_file_is_found(cli: CommandLine, name: str, tmp_path: Path) -> None:
     whole = golden(name, tmp_path / "whole")
