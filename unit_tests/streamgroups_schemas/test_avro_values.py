@@ -69,7 +69,7 @@ class Registry:
 
 
 def outcome(array: pa.Array) -> list[tuple[Any, str | None]]:
-    """The result and the class of the error of each value."""
+    """The result and the class of the error of each value. Python must have the result."""
     found = array.to_pylist(maps_as_pydicts="strict")
     return [(it["result"], it["problem"] and it["problem"]["error_class"]) for it in found]
 
@@ -193,8 +193,9 @@ def test_a_changed_value_is_decoded_or_has_a_problem(data: st.DataObject) -> Non
     for _ in range(data.draw(st.integers(1, 3))):
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(value)[: data.draw(st.integers(0, len(value)))]
-    for result, error in outcome(decode_avro(pa.array([cut, bytes(value)], pa.binary()), FULL, None)):
-        assert (result is None) != (error is None)
+    # Arrow has times that Python has not.
+    for found in decode_avro(pa.array([cut, bytes(value)], pa.binary()), FULL, None):
+        assert found["result"].is_valid != found["problem"].is_valid
 
 
 SMALL = schema(1, airport="string", delay="int")

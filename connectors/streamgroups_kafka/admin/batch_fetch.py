@@ -8,7 +8,6 @@ Kafka's Fetch request; KIP-98 (aborted transactions in its response).
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -20,10 +19,9 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.admin.batch_parser import ParsedBatch, parse_batch
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.logs import ClientLog, client_log
 from streamgroups_kafka.client.messages import Flaw, warn_of_flaw
 from streamgroups_kafka.client.private_kafka_python import FetchRequest, MetadataRequest
-
-logger = logging.getLogger(__name__)
 
 #: The timeout of the connection and of a request, in seconds.
 _TIMEOUT_S = 5.0
@@ -51,18 +49,18 @@ def fetched_batches(config: ClientConfig, ranges: Iterable[OffsetRange]) -> Iter
     Raises:
         StreamGroupsError: if a batch cannot be parsed.
     """
-    started_s = time.monotonic()
+    started_s, log = time.monotonic(), client_log(config.get("bootstrap.servers"))
     try:
         session = AdminSession(config, timeout_s=_TIMEOUT_S)
     except StreamGroupsError as e:
-        logger.warning("No records can be read without librdkafka: %s", e)
+        log.failed(f"No records can be read without librdkafka: {e}")
         return
     with closing(session):
         for required in ranges:
             is_first, next_offset = True, required.next_offset
             while next_offset < required.end_offset and time.monotonic() - started_s < _LAST_REQUEST_S:
                 rest = OffsetRange(required.topic_partition, next_offset, required.end_offset)
-                found = _batch(session, config, rest)
+                found = _batch(session, config, rest, log)
                 if found is None or (found.bad_length_offset is None and not is_first):
                     break
                 if found.bad_length_offset is not None:
@@ -71,13 +69,13 @@ def fetched_batches(config: ClientConfig, ranges: Iterable[OffsetRange]) -> Iter
                 is_first, next_offset = False, found.next_offset
 
 
-def _batch(session: AdminSession, config: ClientConfig, required: OffsetRange) -> ParsedBatch | None:
+def _batch(session: AdminSession, config: ClientConfig, required: OffsetRange, log: ClientLog) -> ParsedBatch | None:
     """The batch at the start of a range, with the records of the range; ``None`` if the broker returns none."""
     tp = required.topic_partition
     try:
         answer = session.once(f"Reading {tp}", _fetch, session, config, tp, required.next_offset)
     except StreamGroupsError as e:
-        logger.warning("%s cannot be read without librdkafka: %s", required, e)
+        log.failed(f"{required} cannot be read without librdkafka: {e}")
         return None
     data = bytes(answer.records or b"")
     if not data:
