@@ -273,12 +273,21 @@ def test_the_key_of_the_sink_is_a_column(board: Board, registered: SparkSession)
 def test_the_letters_of_a_step_with_state_are_kept(board: Board, registered: SparkSession) -> None:
     window = {"on": "timestamp", "by": ["key"], "window": {"tumbling": "1m"}, "aggregate": {"n": "count(*)"}}
     step = {"windows": {**window, "dead_letters": True}}
-    for text in ("SELECT key, n FROM input", "SELECT * FROM input\nWHERE n > 2"):
+    for text in (
+        "SELECT key, n FROM input",
+        "SELECT * FROM input\nWHERE n > 2",
+        "SELECT * FROM input WHERE(n > 2)",
+        "SELECT key, n, dead_letter FROM input WHERE n > 2",
+        "SELECT * FROM input WHERE n > 2 AND dead_letter IS NULL",
+    ):
         with pytest.raises(
-            InvalidOption, match=r"steps\[1\] \(sql\): The step loses the dead letters of the step 'windows'"
+            InvalidOption, match=r"steps\[1\] \(sql\): The step can lose the dead letters of the step 'windows'"
         ):
             sg.processor(_steps(step, {"sql": text}), registered)
-    for text in ("SELECT key, n, dead_letter FROM input", "SELECT * FROM input WHERE dead_letter IS NOT NULL OR n > 2"):
+    for text in (
+        "SELECT key, n, dead_letter FROM input",
+        "SELECT i.* FROM input i WHERE i.dead_letter IS NOT NULL OR n > 2",
+    ):
         assert "dead_letter" in sg.processor(_steps(step, {"sql": text}), registered)[0].columns
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.processors.arguments import arguments_of
+from streamgroups.processors.letters_of_sql import keeps_letters
 from streamgroups.processors.processor import FunctionCall, Processor, Sql, Step
 from streamgroups_spark.bridge.plan import analyzed, read_streams
 from streamgroups_spark.decoding.decode_encode import decode, encode
@@ -150,13 +151,12 @@ class _Rows:
     def _with_letters_of_state(self, step: Step) -> DataFrame:
         """The step receives the dead letters of an operator with state: setting them apart would run the operator twice."""
         found = self._transformed(step)
-        filters = isinstance(step, Sql) and " where " in f" {' '.join(step.text.lower().split())} "
-        if COLUMN in found.columns and not (filters and isinstance(step, Sql) and COLUMN not in step.text.lower()):
+        if COLUMN in found.columns and (not isinstance(step, Sql) or keeps_letters(step.text)):
             return found
         raise InvalidOption(
-            f"The step loses the dead letters of the step '{self._emits}' before it.",
-            remedy=f"Select the column '{COLUMN}' too, and begin a condition with '{COLUMN} IS NOT NULL OR'. Or remove "
-            "'dead_letters' from that step.",
+            f"The step can lose the dead letters of the step '{self._emits}' before it.",
+            remedy=f"Write SELECT ..., {COLUMN} FROM input, with no other clause than a WHERE that begins with "
+            f"'{COLUMN} IS NOT NULL OR'. A function returns the column '{COLUMN}' too. Or remove 'dead_letters' from that step.",
         )
 
 
