@@ -47,12 +47,16 @@ _SAME_OPTION = {
     "identity_endpoint": "msi_endpoint",
     "service_account_path": "service_account",
 }
+#: The name of a client in lists and logs. Several clients share a connection, and each can have a name.
+_CLIENT_ID = "client.id"
 
 
 def with_explicit(
     connection: Connection, settings: Mapping[str, Setting], explicit: Mapping[str, str], *, prefix: str = ""
 ) -> dict[str, Setting]:
     """Returns the settings of a connection and explicit options together.
+
+    An explicit ``client.id`` replaces that of the connection.
 
     Args:
         connection: the connection.
@@ -65,11 +69,11 @@ def with_explicit(
             selects a server. The error contains no value.
 
     >>> prod = KafkaConnection("prod")
-    >>> with_explicit(prod, {"client.id": "a"}, {"client.id": "a", "client.rack": "r"})
-    {'client.id': 'a', 'client.rack': 'r'}
-    >>> with_explicit(prod, {"client.id": "a"}, {"client.id": "b"}, prefix="kafka.")
+    >>> with_explicit(prod, {"client.id": "a", "client.rack": "r"}, {"client.id": "b", "client.rack": "r"})
+    {'client.id': 'b', 'client.rack': 'r'}
+    >>> with_explicit(prod, {"client.rack": "a"}, {"client.rack": "b"}, prefix="kafka.")
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Option 'kafka.client.id' contradicts connection 'prod', which sets it too. Remove \
+    streamgroups.errors.InvalidOption: Option 'kafka.client.rack' contradicts connection 'prod', which sets it too. Remove \
 the option, or use another connection.
     >>> with_explicit(PostgresConnection("warehouse"), {"host": "db"}, {"hostaddr": "192.0.2.1"})
     Traceback (most recent call last):
@@ -84,7 +88,7 @@ the option, or set it in the connection.
                 f"Option '{prefix}{name}' selects a server, which only connection '{connection.name}' may do.",
                 remedy="Remove the option, or set it in the connection.",
             )
-        if own.get(option, value) != value:
+        if own.get(option, value) != value and name != _CLIENT_ID:
             raise InvalidOption(
                 f"Option '{prefix}{name}' contradicts connection '{connection.name}', which sets it too.",
                 remedy="Remove the option, or use another connection.",

@@ -25,6 +25,13 @@ Lines: TypeAlias = "Callable[..., int]"
 
 _LETTERS_ALWAYS = ("decode", "encode", "safely")
 _SPLITTING = ("minPartitions", "maxRecordsPerPartition")
+_OF_CONNECTION = "It belongs to the connection: 'streamgroups connections set' stores it there."
+#: Options that a processor or its connection sets, each with its remedy.
+_SET = {
+    "kafka.bootstrap.servers": _OF_CONNECTION,
+    "kafka.client.id": "Each run has a name of its own, which shows whether an earlier run has ended. Remove the option.",
+    "kafka.group.id": "The group is '<instance>.<name>'. Remove the option.",
+}
 _SOURCES = ("subscribe", "subscribePattern", "read_repartitioned")
 
 
@@ -52,12 +59,9 @@ def _source(processor: Processor, line: Lines) -> Iterator[Problem]:
         what = f"{' and '.join(map(repr, given))} exclude each other." if given else "No topics to read are set."
         yield Problem(line("source"), "source", what, f"Set exactly one of {', '.join(_SOURCES)}.")
     for name in options:
-        field = f"source.{name}"
-        if name.lower() in ("kafka.bootstrap.servers", "kafka.group.id") or is_secret(name):
-            remedy = "The group is '<instance>.<name>'. Remove the option."
-            if name.lower() != "kafka.group.id":
-                remedy = "It belongs to the connection: 'streamgroups connections set' stores it there."
-            yield Problem(line("source", name), field, f"Option '{name}' is not allowed in a processor.", remedy)
+        if name.lower() in _SET or is_secret(name):
+            what = f"Option '{name}' is not allowed in a processor."
+            yield Problem(line("source", name), f"source.{name}", what, _SET.get(name.lower(), _OF_CONNECTION))
     pattern = options.get("subscribePattern")
     if pattern is not None and not _is_pattern(pattern):
         what = "The value is not a regular expression."

@@ -59,6 +59,22 @@ def test_what_spark_pickles_has_no_secret(name: str) -> None:
     assert SECRET.encode() not in pickled_ledger(PostgresSink(connection="warehouse", table="t"), ["g"])
 
 
+@pytest.mark.parametrize("where", ["settings", "file"])
+def test_an_explicit_client_id_replaces_that_of_the_connection(tmp_path: Path, file: Path, where: str) -> None:
+    text = '[connections.c]\ntype="kafka"\nbootstrap-servers="a:1"\n'
+    if where == "settings":
+        text += 'settings={"client.id"="shared"}'
+    else:
+        (tmp_path / "client.properties").write_text("client.id=shared\n")
+        text += f'command-config="{tmp_path / "client.properties"}"'
+    file.write_text(text)
+    options = {**READ, "connection": "c"}
+    assert parse(options, streaming=True).client.get("client.id") == "shared"
+    own = parse({**options, "kafka.client.id": "own"}, streaming=True).client
+    assert own.get("client.id") == "own"
+    assert unpickled(pickled(own)).get("client.id") == "own"
+
+
 def test_a_registration_names_the_file_of_the_program(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMGROUPS_CONFIG", "/missing.toml")
     options = {**READ, "connection": "prod"}

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized
+from streamgroups.processors.processor import Processor
 from streamgroups.processors.reading import processor_of
 from streamgroups.supervision.failure_causes import Failure
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_spark.ops.supervise import Outcome
 from streamgroups_spark.processors import running
+from streamgroups_spark.source.source_options import parse
 
 DECLARED = processor_of(
     {"name": "late", "source": {"connection": "prod", "subscribe": "flights"}, "sink": {"format": "noop"}}
@@ -56,6 +59,32 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
         return running.run_processor(DECLARED, None, instance="board", **more)  # type: ignore[arg-type]
 
     return run_with
+
+
+def test_a_run_has_its_name_with_any_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """Its name shows later runs whether it has ended."""
+    file = tmp_path / "config.toml"
+    file.write_text('[connections.prod]\ntype="kafka"\nbootstrap-servers="a:1"\nsettings={"client.id"="shared"}')
+    monkeypatch.setenv("STREAMGROUPS_CONFIG", str(file))
+    started: list[Processor] = []
+
+    def build(named: Processor, *_: Any, **__: Any) -> Any:
+        started.append(named)
+        return None, SimpleNamespace(start=lambda: None)
+
+    def start_once(start: Any, **_: Any) -> Outcome:
+        start()
+        return Outcome(False, 0)
+
+    monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(tmp_path))
+    monkeypatch.setattr(running, "cluster_of", lambda _: Cluster([]))
+    monkeypatch.setattr(running, "processor", build)
+    monkeypatch.setattr(running, "reject_same_topic", lambda *_: None)
+    monkeypatch.setattr(running, "session_active", lambda _: nullcontext())
+    monkeypatch.setattr(running, "supervise", start_once)
+    running.run_processor(DECLARED, None, instance="board")  # type: ignore[arg-type]
+    client = parse(started[0].source_options("board"), streaming=True).client
+    assert str(client.get("client.id")).startswith("streamgroups-board.late-0-")
 
 
 def test_a_placed_replica_waits_as_long_as_its_earlier_run_lives(run: Any, caplog: pytest.LogCaptureFixture) -> None:

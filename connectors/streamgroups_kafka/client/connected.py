@@ -109,7 +109,8 @@ def connected_settings(
     references: dict[str, KafkaReference] = {name: it for name, it in merged.items() if not isinstance(it, str)}
     if path is not None:
         # Each value of the file could be a secret.
-        references |= {name: FromProperties(path, name) for name in properties if name not in own}
+        other = properties.keys() - own.keys() - explicit.keys()
+        references |= {name: FromProperties(path, name) for name in other}
     here = resolver()
     values = {name: resolved(it, connection.name, name, here) for name, it in merged.items()}
     return ConnectedSettings(values, References(connection.name, tuple(sorted(references.items()))))

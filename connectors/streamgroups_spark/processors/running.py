@@ -113,7 +113,7 @@ def _checkpoint(declared: Processor, instance: str) -> Iterator[str]:
 
 
 def _with_option(declared: Processor, name: str, value: str) -> Processor:
-    options = {name: value, **declared.source.options}
+    options = {**declared.source.options, name: value}
     return replace(declared, source=replace(declared.source, options=options))
 
 

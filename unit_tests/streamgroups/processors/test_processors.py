@@ -116,6 +116,11 @@ def test_options_of_the_source_are_texts() -> None:
         (("source", "kafka.group.id"), "x", "source.kafka.group.id: Option 'kafka.group.id' is not allowed"),
         (("source", "kafka.bootstrap.servers"), "x", "It belongs to the connection"),
         (
+            ("source", "kafka.Client.Id"),
+            "x",
+            "Option 'kafka.Client.Id' is not allowed in a processor. Each run has a name",
+        ),
+        (
             ("source", "kafka.sasl.password"),
             "hunter2",
             "Option 'kafka.sasl.password' is not allowed in a processor. It belongs to",
