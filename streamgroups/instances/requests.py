@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamgroups.errors import GroupRejected
-from streamgroups.instances.entries import MAX_NUMBER, Desired, Entry, Removed, Replica
+from streamgroups.instances.entries import MAX_NUMBER, Desired, Entry, Observed, Removed, Replica
 from streamgroups.instances.instance_state import InstanceState
 
 
@@ -45,13 +45,12 @@ def dropped(state: InstanceState, processor: str) -> list[Entry]:
 
 
 def is_stopped(state: InstanceState, processor: str) -> bool:
-    """Whether a processor should not run, and no living worker runs a query of it.
+    """Whether a processor should not run, or has completed or failed, and no living worker runs a query of it.
 
     >>> is_stopped(InstanceState(), "late")
     True
     """
-    desired = state.desired.get(processor)
-    if desired is not None and desired.is_running:
+    if any(state.is_required(it) for it in state.replicas(processor)):
         return False
     return all(
         it.state.has_ended or it.placement.worker not in state.workers
@@ -60,16 +59,25 @@ def is_stopped(state: InstanceState, processor: str) -> bool:
     ) and not any(it.processor == processor and worker_runs(state, it) for it in state.placements)
 
 
-def is_running(state: InstanceState, processor: str) -> bool:
-    """Whether all replicas of a processor run for its current request."""
+def has_started(state: InstanceState, processor: str) -> bool:
+    """Whether each replica of a processor runs for its current request, or has completed."""
+    return _have(state, processor, Observed.RUNNING, Observed.COMPLETED)
+
+
+def has_completed(state: InstanceState, processor: str) -> bool:
+    """Whether each replica of a processor has completed for its current request."""
+    return _have(state, processor, Observed.COMPLETED)
+
+
+def _have(state: InstanceState, processor: str, *states: Observed) -> bool:
     seen = [state.current(it) for it in state.replicas(processor)]
-    return bool(seen) and all(it is not None and it.state.value == "running" for it in seen)
+    return bool(seen) and all(it is not None and it.state in states for it in seen)
 
 
 def failures(state: InstanceState, processor: str) -> list[str]:
     """The errors of the replicas that have failed for the current request."""
     seen = [state.current(it) for it in state.replicas(processor)]
-    return [it.error or "without a message" for it in seen if it is not None and it.state.value == "failed"]
+    return [it.error or "without a message" for it in seen if it is not None and it.state is Observed.FAILED]
 
 
 def worker_runs(state: InstanceState, replica: Replica) -> bool:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -211,6 +212,62 @@ def test_start_waits_and_reports_a_failure(instance: Instance) -> None:
     assert described["definition"]["source"] == {"connection": "prod", "subscribe": "flights"}
     assert instance("processors", "restart", "-i", "board", "late", "--wait", "0s").code == 0
     assert instance.state().desired["late"].request == 2
+
+
+def test_a_completed_processor_starts_again(instance: Instance) -> None:
+    """A scheduler starts bounded runs one after another."""
+    cluster = instance.cli.cluster
+    cluster.create_topic("flights", 1)
+    cluster.produce(TopicPartition("flights", 0), 10)
+    instance.declare("late", more="trigger: {availableNow: true}\n")
+    assert instance.apply("--execute").code == 0
+    start = ("processors", "start", "-i", "board", "late", "--wait", "0s")
+    assert instance(*start).code == 0
+    instance.run_late()
+    instance.write(Observation(PLACED, Observed.COMPLETED, 0))
+    assert "The request is written." in instance(*start).err
+    assert instance.state().desired["late"].request == 2
+    again = replace(PLACED, number=3, request=2)
+    instance.write(again, Observation(again, Observed.COMPLETED, 0))
+    assert instance(*start, "--from", "latest").code == 0
+    assert instance.state().desired["late"].request == 3
+
+
+def test_start_reports_a_run_that_has_completed_meanwhile(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("early", "late"):
+        instance.declare(name)
+    instance.apply("--execute")
+    written = FakeInstanceLog.writer(instance.log)
+
+    class Worker:
+        """Observes both runs as soon as they are requested."""
+
+        def write(self, entries: Sequence[Entry]) -> None:
+            written.write(entries)
+            early = replace(PLACED, replica=Replica("early", 0))
+            written.write([early, Observation(early, Observed.COMPLETED, 0), PLACED])
+            written.write([Observation(PLACED, Observed.RUNNING, 0)])
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(instance.log, "writer", Worker)
+    result = instance("processors", "start", "-i", "board", "early", "late", "--wait", "1s")
+    assert (result.code, "early: completed\nlate: running" in result.err) == (0, True)
+
+
+def test_completed_and_failed_processors_can_be_dropped(instance: Instance) -> None:
+    for state in (Observed.COMPLETED, Observed.FAILED):
+        instance.declare("late")
+        instance.apply("--execute")
+        instance("processors", "start", "-i", "board", "late", "--wait", "0s")
+        request = instance.state().desired["late"].request
+        placed = replace(PLACED, request=request)
+        instance.write(Worker("w1", 2, 0, 1, 0, 6_000), placed, Observation(placed, state, 0))
+        (instance.directory / "late.yaml").unlink()
+        instance.declare("early")
+        assert instance.apply("--prune", "--execute").code == 0
+        assert set(instance.state().definitions) == {"early"}
 
 
 def test_a_running_processor_is_neither_reset_nor_dropped(instance: Instance) -> None:

@@ -16,7 +16,7 @@ from streamgroups.instances.definition_diff import Difference, Kind, differences
 from streamgroups.instances.entries import Definition, Entry
 from streamgroups.instances.entry_json import read_definition
 from streamgroups.instances.instance_state import InstanceState
-from streamgroups.instances.requests import dropped, started
+from streamgroups.instances.requests import dropped, is_stopped, started
 from streamgroups.printable import listed
 from streamgroups.processors.problems import check
 from streamgroups.tables import Column, Table
@@ -102,7 +102,7 @@ def _entries(
     state: InstanceState, found: Sequence[Difference], given: Mapping[str, Definition], *, prune: bool
 ) -> list[Entry]:
     entries: list[Entry] = []
-    running = [it.processor for it in found if it.kind is Kind.MISSING and it.is_running]
+    running = [it.processor for it in found if it.kind is Kind.MISSING and not is_stopped(state, it.processor)]
     if prune and running:
         raise GroupRejected(
             f"No file declares the running processors {listed(running)}; nothing was changed.",

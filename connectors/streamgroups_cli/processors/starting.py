@@ -13,7 +13,7 @@ import typer
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import GroupRejected, InvalidOption, QueryGivenUp
 from streamgroups.instances.instance_state import InstanceState
-from streamgroups.instances.requests import failures, is_running, is_stopped, started
+from streamgroups.instances.requests import failures, has_completed, has_started, is_stopped, started
 from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance, require_defined
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
@@ -60,7 +60,7 @@ def start(
 ) -> None:
     """Start processors. A running one is not changed.
 
-    Exit code: 0 if they run, 1 if one has failed or does not run in time, 3 if a running one would be reset.
+    Exit code: 0 if they run or have completed, 1 if one has failed or does not run in time, 3 if a running one would be reset.
     """
     wait_s = parse_duration_ms(wait, option="--wait") / 1_000
     if start_from is not None and savepoint is not None:
@@ -90,7 +90,7 @@ def start(
 def restart(options: InstanceOptions, names: Names, wait: Wait = "2m") -> None:
     """Stop processors and start them again, such as after a change of a function.
 
-    Exit code: 0 if they run, 1 if one has failed or does not run in time.
+    Exit code: 0 if they run or have completed, 1 if one has failed or does not run in time.
     """
     wait_s = parse_duration_ms(wait, option="--wait") / 1_000
     with open_instance(options, options.name) as instance:
@@ -111,12 +111,13 @@ def _request(instance: OpenInstance, state: InstanceState, names: Sequence[str],
 
     def has_result(now: InstanceState) -> bool:
         same = [now.desired.get(name) == it for name, it in requests.items()]
-        return all(same) and all(is_running(now, it) or failures(now, it) for it in names)
+        return all(same) and all(has_started(now, it) or failures(now, it) for it in names)
 
     now = instance.wait_for(has_result, wait_s, f"Not all of {', '.join(names)} run")
     failed = {name: errors[0] for name in names if (errors := failures(now, name))}
     for name in names:
-        print_message(f"{name}: {'failed: ' + failed[name] if name in failed else 'running'}")
+        result = f"failed: {failed[name]}" if name in failed else "completed" if has_completed(now, name) else "running"
+        print_message(f"{name}: {result}")
     if failed:
         raise QueryGivenUp(
             f"{len(failed)} of {len(names)} processors failed.", remedy="See: streamgroups processors describe."
@@ -125,7 +126,8 @@ def _request(instance: OpenInstance, state: InstanceState, names: Sequence[str],
 
 def _runs(state: InstanceState, name: str) -> bool:
     desired = state.desired.get(name)
-    return desired is not None and desired.is_running and not failures(state, name)
+    has_ended = has_completed(state, name) or failures(state, name)
+    return desired is not None and desired.is_running and not has_ended
 
 
 def _require_stopped(state: InstanceState, names: Sequence[str]) -> None:
