@@ -78,13 +78,26 @@ def plan_commit(pending: Iterable[PendingRange], holdings: Mapping[TopicPartitio
     return CommitPlan(next_offsets, tuple(gone))
 
 
-def read_from(pending: Iterable[PendingRange], holdings: Mapping[TopicPartition, Holding]) -> dict[TopicPartition, int]:
-    """Returns where a cursor reads: after the covered messages, never before the committed offset (G12)."""
-    pending_range = _still_held(pending, holdings)
-    return {
+def read_from(
+    pending: Iterable[PendingRange],
+    holdings: Mapping[TopicPartition, Holding],
+    returned: Iterable[PendingRange] = (),
+) -> dict[TopicPartition, int]:
+    """Returns where a cursor reads: after the covered messages, never before the committed offset (G12).
+
+    Args:
+        pending: the coverage of the cursor.
+        holdings: the partitions that the instance owns now.
+        returned: the end of the messages that were returned of each partition. Of a revoked partition, only messages
+            before it are read again.
+    """
+    pending_range, ends = _still_held(pending, holdings), _still_held(returned, holdings)
+    positions = {
         tp: max(holding.next_offset, pending_range[tp].next_offset if tp in pending_range else 0)
         for tp, holding in holdings.items()
-        if not holding.releasing
+    }
+    return {
+        tp: n for tp, n in positions.items() if not holdings[tp].releasing or (tp in ends and n < ends[tp].next_offset)
     }
 
 
@@ -116,6 +129,30 @@ def in_flight(
         for tp, pending_range in _still_held(pending, holdings).items()
         if pending_range.next_offset > holdings[tp].next_offset
     }
+
+
+def retained(
+    returned: Iterable[PendingRange],
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    holdings: Mapping[TopicPartition, Holding],
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Returns the uncommitted ranges of all returned messages after a request. No range gets shorter: the user can still
+    process the messages of an earlier request.
+
+    Args:
+        returned: the end of the messages that were returned of each partition before.
+        ranges: the uncommitted ranges of the cursor that the request returns.
+        holdings: the partitions that the instance owns now. No further messages are returned of revoked ones.
+
+    >>> p = TopicPartition("flights", 0)
+    >>> retained([PendingRange(p, 1, 100)], {p: (0, 10)}, {p: Holding(1, 0)})
+    {TopicPartition(topic='flights', partition=0): (0, 100)}
+    """
+    found = in_flight(returned, holdings)
+    for tp, (first, end) in ranges.items():
+        if tp in holdings and not holdings[tp].releasing:
+            found[tp] = first, max(end, found[tp][1] if tp in found else end)
+    return found
 
 
 def acknowledge(

@@ -9,7 +9,7 @@ The life of a partition here::
 
     assigned ──▶ owned ──▶ planned (in flight) ──▶ finished ──▶ owned, at a later offset ──▶ ...
                    │                │
-                   │                └─ revoked: no new plan; released when the batch in flight is finished
+                   │                └─ revoked: no later records are planned; released when the batch in flight is finished
                    └─ lost: removed at once; the ranges in flight are abandoned and never committed from here
 """
 
@@ -293,10 +293,16 @@ class Membership:
 
         The group may have revoked a partition since the ranges were chosen. It may also have been released and assigned
         again at a later position. A read at the earlier position would then repeat records, and its commit would set
-        the group back.
+        the group back. Of a revoked partition, a new batch may only keep the rest of its range in flight.
         """
-        next_offsets = self.plannable
-        return tuple(r for r in sorted(ranges) if next_offsets.get(r.topic_partition) == r.next_offset)
+        next_offsets = {tp: o.next_offset for tp, o in self.owned.items()}
+        kept = {r.topic_partition: r.end_offset for r in self.in_flight.ranges} if self.in_flight else {}
+        return tuple(
+            r
+            for r in sorted(ranges)
+            if next_offsets.get(r.topic_partition) == r.next_offset
+            and (r.topic_partition not in self.releasing or r.end_offset <= kept.get(r.topic_partition, -1))
+        )
 
     def plan(self, batch: InFlight) -> Membership:
         """Begins a batch. An earlier batch that was planned and never begun is dropped: none of it was read.

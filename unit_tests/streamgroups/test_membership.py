@@ -61,6 +61,19 @@ def test_G11_what_must_not_be_read_is_not_planned(
         membership.plan(instance_request)
 
 
+def test_G11_of_a_revoked_partition_only_the_rest_of_its_range_in_flight_is_planned_again() -> None:
+    revoked = READING.revoke([P0])
+    assert revoked.readable([OffsetRange(P0, 5, 9), OffsetRange(P1, 7, 8)]) == (
+        OffsetRange(P0, 5, 9),
+        OffsetRange(P1, 7, 8),
+    )
+    assert revoked.readable([OffsetRange(P0, 5, 10)]) == ()
+    moved = revoked.move({P0: NewPosition(7, 0, is_read=True)})
+    assert moved.readable([OffsetRange(P0, 5, 9), OffsetRange(P0, 7, 9)]) == (OffsetRange(P0, 7, 9),)
+    kept = moved.plan(batch(2, (P0, 7, 9)))
+    assert kept.releasable([P0]) == frozenset()
+
+
 def test_G12_a_partition_in_flight_is_released_only_when_its_batch_is_done() -> None:
     requested = READING.revoke([P0, P1])
     assert requested.releasable([P0, P1]) == {P1}

@@ -410,6 +410,49 @@ def test_G11_a_partition_changes_hands_when_what_was_given_is_committed(new_worl
     assert b.get(b.identity, 100)[0] == ()
 
 
+@pytest.mark.parametrize("commit_on_get", [True, False])
+def test_G11_another_request_does_not_release_a_partition_whose_messages_are_not_committed(
+    new_world: Callable[..., World], commit_on_get: bool
+) -> None:
+    world = new_world(2)
+    for tp in world.partitions:
+        world.cluster.produce(tp, 5)
+    a = world.join("a", commit_on_get=commit_on_get)
+    first, cursor = a.get(a.identity, 100)
+    b = world.join("b")
+    older = a.identity if commit_on_get else cursor
+    for tp in world.partitions:
+        world.cluster.produce(tp, 1)
+    messages, after = a.get(older, 100)
+    world.settle()
+    assert set(world.group.owners().values()) == {"a"}
+    assert b.get(b.identity, 100)[0] == ()
+    if commit_on_get:
+        assert messages == first, "the same cursor returns the same messages, also of a revoked partition"
+    else:
+        assert [m.offset for m in messages] == [5], "no further messages of a revoked partition"
+    a.commit(after)
+    world.settle()
+    assert sorted(world.group.owners().values()) == ["a", "b"]
+    assert {m.offset for m in b.get(b.identity, 100)[0]} <= {5}
+
+
+def test_G11_a_request_with_a_smaller_limit_does_not_release_the_messages_of_the_one_before(
+    new_world: Callable[..., World],
+) -> None:
+    world = new_world(2)
+    for tp in world.partitions:
+        world.cluster.produce(tp, 5)
+    a = world.join("a", commit_on_get=False)
+    _, cursor = a.get(a.identity, 100)
+    a.get(a.identity, 2)
+    b = world.join("b")
+    assert set(world.group.owners().values()) == {"a"}
+    a.commit(cursor)
+    world.settle()
+    assert b.get(b.identity, 100)[0] == ()
+
+
 def test_G8_a_reset_request_is_applied_before_anything_is_committed_or_read(new_world: Callable[..., World]) -> None:
     world = new_world()
     world.cluster.produce(P0, 25)

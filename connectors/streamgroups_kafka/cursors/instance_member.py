@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from streamgroups.coordination.reset_participant import OwnedPartition
-from streamgroups.cursors.pending_ranges import Holding, PendingRange, plan_commit
+from streamgroups.cursors.pending_ranges import Holding, PendingRange, plan_commit, retained
 from streamgroups.errors import BrokerUnreachable, GroupRejected, StreamGroupsError
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import NewPosition, Origin
@@ -53,7 +53,7 @@ class CursorMember:
         self._acknowledged: dict[TopicPartition, int] = {}
         # Used only by the thread of the instance: unacknowledged commits, and the offsets last given out.
         self._requested: dict[TopicPartition, PendingRange] = {}
-        self._given: dict[TopicPartition, int] = {}
+        self._given: dict[TopicPartition, PendingRange] = {}
         self._member = new_member(self._record)
 
     def join(self, timeout_ms: int, stops: Callable[[], bool] = lambda: False) -> None:
@@ -153,7 +153,8 @@ class CursorMember:
             detail="",
         )
         gone = plan.gone + self._await_acknowledgement()
-        self._release_reserved()
+        # Committed messages are no longer given out, so revoked partitions can be released now.
+        self.reserve({})
         return gone
 
     @property
@@ -212,7 +213,8 @@ class CursorMember:
         return frozenset(new) - gone
 
     def reserve(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> frozenset[TopicPartition]:
-        """Records the offsets that the user receives. The member retains these partitions as long as it can.
+        """Records the offsets that the user receives. The member retains these partitions, and those of earlier
+        messages, until the messages are committed.
 
         Args:
             ranges: the committed offset of each partition, and the offset after the last message given out.
@@ -220,15 +222,16 @@ class CursorMember:
         Returns:
             The partitions that may be given out. The group may have revoked others meanwhile.
         """
-        required = [OffsetRange(tp, first, end) for tp, (first, end) in ranges.items()]
-        accepted = self._member.plan(next(self._numbers), required).topic_partitions
-        self._given = {tp: end for tp, (_, end) in ranges.items() if tp in accepted}
-        return accepted
+        holdings = self.holdings()
+        required = [OffsetRange(tp, *it) for tp, it in retained(self._given.values(), ranges, holdings).items()]
+        ends = {r.topic_partition: r.end_offset for r in self._member.plan(next(self._numbers), required).ranges}
+        self._given = {tp: PendingRange(tp, holdings[tp].ownership_epoch, end) for tp, end in ends.items()}
+        return frozenset(tp for tp, (_, end) in ranges.items() if tp in ends and end <= ends[tp])
 
     @property
-    def given(self) -> dict[TopicPartition, int]:
-        """The offset after the last message given out, for each partition with such messages."""
-        return dict(self._given)
+    def given(self) -> tuple[PendingRange, ...]:
+        """The end of the messages given out, for each partition with such messages."""
+        return tuple(self._given.values())
 
     def close(self) -> None:
         """Leaves the group. The next owner reads the uncommitted messages."""
@@ -274,18 +277,6 @@ class CursorMember:
                         "broker may be down."
                     ),
                 )
-
-    def _release_reserved(self) -> None:
-        """Marks committed messages as no longer given out, so that revoked partitions can be released now."""
-        holdings = self.holdings()
-        left = {
-            tp: (holdings[tp].next_offset, end)
-            for tp, end in self._given.items()
-            if tp in holdings and end > holdings[tp].next_offset
-        }
-        # A new plan cannot retain a revoked partition. The previous plan retains it until the rest is committed.
-        if not any(holdings[tp].releasing for tp in left):
-            self.reserve(left)
 
     def _record(self, event: MemberEvent) -> None:
         """Handles an event, on the member's thread or this one: see :class:`streamgroups.ports.Recorder`."""

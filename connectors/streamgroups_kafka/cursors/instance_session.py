@@ -237,8 +237,8 @@ class InstanceSession:
         if self._commit_on_get:
             self._evicted(self._member.commit(cursor.pending))
         before = {tp: holding for tp, holding in self._member.holdings().items() if tp not in stopped}
-        positions = read_from(cursor.pending, before)
-        batch = self._read(positions, limit)
+        positions = read_from(cursor.pending, before, self._member.given)
+        batch = self._read(positions, limit, [tp for tp in positions if not before[tp].releasing])
         after = self._member.holdings()
         # Drop partitions that were revoked, or lost and assigned again: another instance may read them.
         kept = {
@@ -256,15 +256,25 @@ class InstanceSession:
             self._repeats = self._repeats.after(positions, reached, limit, committed)
         return messages, replace(cursor, pending=pending)
 
-    def _read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
-        """Reads the messages of an earlier request from these positions first, and further ones up to a greater limit."""
+    def _read(
+        self, positions: Mapping[TopicPartition, int], limit: int, continued: Collection[TopicPartition]
+    ) -> Batch:
+        """Reads the messages of an earlier request from these positions first, and further ones up to a greater limit.
+
+        Args:
+            positions: where to read.
+            limit: the maximum number of messages.
+            continued: the partitions that were not revoked. Only they have further messages.
+        """
         records, repeat = self._outside.records, self._repeats.of(positions, limit)
+        if not repeat.end_offsets:
+            return records.read({tp: positions[tp] for tp in continued}, limit)
         batch = records.read(positions, limit, repeat.end_offsets)
-        if not (repeat.end_offsets and repeat.has_room) or len(batch.messages) >= limit:
+        if not repeat.has_room or len(batch.messages) >= limit:
             return batch
-        more = records.read(batch.reached, limit - len(batch.messages))
+        more = records.read({tp: batch.reached[tp] for tp in continued}, limit - len(batch.messages))
         messages = sorted((*batch.messages, *more.messages), key=lambda m: (m.topic, m.partition, m.offset))
-        return Batch(tuple(messages), more.reached)
+        return Batch(tuple(messages), {**batch.reached, **more.reached})
 
     def _commit(self, cursor: GroupCursor) -> GroupCursor:
         self._check_topics(self._apply())
@@ -352,7 +362,7 @@ class InstanceSession:
     def _write_lease(self) -> None:
         now_ms = self._outside.clock()
         if self._stored_ms is None or now_ms - self._stored_ms >= _ENTRY_INTERVAL_MS:
-            self._participant.reading_until = self._member.given
+            self._participant.reading_until = {it.topic_partition: it.next_offset for it in self._member.given}
             self._participant.write_entries(self._member, self._participant.known)
             self._stored_ms = now_ms
 

@@ -41,8 +41,8 @@ MUTANTS = (
         "H3",
         "handover",
         "streamgroups/groups/membership.py",
-        "next_offsets.get(r.topic_partition) == r.next_offset)",
-        "next_offsets.get(r.topic_partition, 1 << 62) <= r.next_offset)",
+        "if next_offsets.get(r.topic_partition) == r.next_offset\n",
+        "if next_offsets.get(r.topic_partition, 1 << 62) <= r.next_offset\n",
         "a range that begins after the position is read: a gap",
     ),
     Mutant(
