@@ -10,17 +10,16 @@ OCI Streaming.
 from __future__ import annotations
 
 import atexit
-import logging
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
+from weakref import WeakSet
 
 from streamgroups.cursors.argument_checks import MAX_GROUPS_PER_TOPIC, check_group_name, check_instance, check_limit
 from streamgroups.cursors.cursor_tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.cursors.group_state import GroupState
-from streamgroups.cursors.pending_ranges import acknowledge
 from streamgroups.cursors.starting_position import CursorType, Time, position_of
 from streamgroups.errors import InvalidCursor, InvalidOption, StreamGroupsError
 from streamgroups.message import Message
@@ -34,13 +33,10 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors.group_cleanup import GroupRetention
 from streamgroups_kafka.cursors.group_operations import GroupOperations
 from streamgroups_kafka.cursors.instances import InstanceRequest, Instances
+from streamgroups_kafka.cursors.iteration import Iteration
 from streamgroups_kafka.cursors.position_checks import REFRESH_MS, TopicIds, checked_cursor
 from streamgroups_kafka.cursors.reader import PartitionReaders, RecordReader
 
-logger = logging.getLogger(__name__)
-
-#: How long an iteration waits after an empty result before it reads again.
-_IDLE_S = 0.1
 _SHORTEST_KEY = 16
 _LEAVE_TIMEOUT_S = 45.0
 
@@ -121,6 +117,8 @@ class GroupCursors:
         )
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        # Protected by _lock.
+        self._iterations: WeakSet[Iteration] = WeakSet()
         self._reached = False
         atexit.register(self.close)
 
@@ -289,7 +287,8 @@ class GroupCursors:
         processed.
 
         When the iteration ends, for any reason, the instance commits the processed messages and leaves. If a loop ends
-        with ``break``, its last message is not processed: it is read again.
+        with ``break``, its last message is not processed: it is read again. :meth:`close` in another thread ends the
+        iteration, too: with the next request for a message it has no more messages.
 
         Args:
             stream, group_name, instance_name, type, time: as for :meth:`create_group_cursor`.
@@ -305,11 +304,21 @@ class GroupCursors:
         Raises:
             StreamGroupsError: as for :meth:`create_group_cursor`; during the iteration, as for :meth:`get_messages`.
         """
-        check_limit(limit)
+        most = check_limit(limit)
         cursor = self.create_group_cursor(
             stream, group_name, instance_name, type, time, lease_timeout_ms=lease_timeout_ms
         )
-        return self._iterate(cursor, lease_timeout_ms, limit, idle_timeout_ms)
+        iteration = Iteration(
+            self._instances.find(self._group_metadata_of(cursor)),
+            limit=most,
+            lease_timeout_ms=lease_timeout_ms,
+            idle_timeout_ms=idle_timeout_ms,
+            clock=self._clock,
+            closed=self._closed,
+        )
+        with self._lock:
+            self._iterations.add(iteration)
+        return iteration.messages()
 
     # ---- groups ------------------------------------------------------------------------------------------------------
 
@@ -367,12 +376,17 @@ class GroupCursors:
     # ---- closing -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Makes all instances leave their groups. Idempotent; the exit of the interpreter calls it too."""
+        """Makes all instances leave their groups. An iteration commits its processed messages first. Idempotent; the
+        exit of the interpreter calls it too.
+        """
         with self._lock:
             if self._closed.is_set():
                 return
             self._closed.set()
+            iterations = list(self._iterations)
         atexit.unregister(self.close)
+        for iteration in iterations:
+            iteration.end()
         self._instances.close()
         self._partitions.close()
         self._metadata_store.close()
@@ -389,41 +403,6 @@ class GroupCursors:
         return repr(self._config).replace("ClientConfig", "GroupCursors", 1)
 
     # ---- private -----------------------------------------------------------------------------------------------------
-
-    def _iterate(self, cursor: str, lease_timeout_ms: int, limit: int | None, idle_ms: int | None) -> Iterator[Message]:
-        before = after = cursor
-        handled: list[tuple[TopicPartition, int]] = []
-        heartbeat_ms = came_ms = self._clock()
-        try:
-            while True:
-                messages, after = self.get_messages(before, limit)
-                heartbeat_ms = now_ms = self._clock()
-                for message in messages:
-                    yield message
-                    handled.append((message.topic_partition, message.offset))
-                    now_ms = self._clock()
-                    if now_ms - heartbeat_ms > lease_timeout_ms // 3:
-                        after, heartbeat_ms = self.consumer_heartbeat(after), now_ms
-                before, handled = after, []
-                if messages:
-                    came_ms = now_ms
-                elif (idle_ms is not None and now_ms - came_ms >= idle_ms) or self._closed.wait(_IDLE_S):
-                    return
-        finally:
-            self._end_iteration(before, after, handled)
-
-    def _end_iteration(self, before: str, after: str, handled: list[tuple[TopicPartition, int]]) -> None:
-        """Commits the processed messages and leaves. If that fails, other instances read the messages again."""
-        try:
-            had, got = self._group_metadata_of(before), self._group_metadata_of(after)
-            session = self._instances.find(got)
-            try:
-                if session.ended is None:
-                    session.commit(replace(got, pending=acknowledge(had.pending, got.pending, handled)))
-            finally:
-                self.leave_group(after)
-        except StreamGroupsError as e:
-            logger.warning("The end of an iteration was not committed: %s", e)
 
     def _reach(self) -> None:
         """Makes one round trip first, so that an unreachable address fails fast."""

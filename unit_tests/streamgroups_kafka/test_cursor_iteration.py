@@ -1,0 +1,83 @@
+"""G4, G6, G12: the iteration over the messages of an instance, on a group in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from streamgroups.cursors.cursor_tokens import LIFETIME_MS
+from streamgroups.errors import FencedMember
+from streamgroups.message import Message
+from streamgroups_kafka.cursors.iteration import Iteration
+from unit_tests.streamgroups_kafka.test_cursor_instance import P0, TIMEOUT_MS, World
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.close()
+
+
+class Run:
+    """One iteration of an instance."""
+
+    def __init__(self, world: World, *, limit: int = 10_000) -> None:
+        self.closed = threading.Event()
+        self.session = world.join("a")
+        self.iteration = Iteration(
+            self.session,
+            limit=limit,
+            lease_timeout_ms=TIMEOUT_MS,
+            idle_timeout_ms=0,
+            clock=world.clock,
+            closed=self.closed,
+        )
+        self.messages = self.iteration.messages()
+
+    def take(self, count: int) -> list[Message]:
+        return [next(self.messages) for _ in range(count)]
+
+
+def test_G12_an_iteration_commits_all_processed_messages_and_leaves(world: World) -> None:
+    world.cluster.produce(P0, 25)
+    world.cluster.leave_gap(P0, 1)
+    run = Run(world, limit=10)
+    assert [m.offset for m in run.messages] == list(range(25))
+    assert (world.committed(), world.group.owners()) == (26, {})
+
+
+def test_G12_the_end_of_an_iteration_commits_a_fetch_that_takes_longer_than_a_cursor_is_valid(world: World) -> None:
+    world.cluster.produce(P0, 100)
+    run = Run(world)
+    for _ in range(60):
+        next(run.messages)
+        world.clock.advance(TIMEOUT_MS // 2)
+    assert 60 * TIMEOUT_MS // 2 > LIFETIME_MS
+    run.messages.close()  # type: ignore[attr-defined]
+    assert (world.committed(), world.group.owners()) == (59, {})
+
+
+def test_G12_an_iteration_that_another_thread_closes_commits_the_processed_messages(world: World) -> None:
+    world.cluster.produce(P0, 25)
+    run = Run(world)
+    run.take(10)
+    run.closed.set()
+    closer = threading.Thread(target=run.iteration.end)
+    closer.start()
+    closer.join(10)
+    assert (world.committed(), world.group.owners()) == (9, {})
+    assert list(run.messages) == []
+
+
+def test_an_iteration_leaves_although_its_last_commit_fails(world: World) -> None:
+    world.cluster.produce(P0, 25)
+    run = Run(world)
+    run.take(10)
+    world.cluster.reachable = False
+    run.messages.close()  # type: ignore[attr-defined]
+    assert isinstance(run.session.ended, FencedMember)
+    assert run.session.has_departed
+    world.cluster.reachable = True
