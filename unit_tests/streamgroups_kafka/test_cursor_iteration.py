@@ -11,7 +11,7 @@ from streamgroups.cursors.cursor_tokens import LIFETIME_MS
 from streamgroups.errors import FencedMember
 from streamgroups.message import Message
 from streamgroups_kafka.cursors.iteration import Iteration
-from unit_tests.streamgroups_kafka.test_cursor_instance import P0, TIMEOUT_MS, World
+from unit_tests.streamgroups_kafka.test_cursor_instance import GROUP, P0, TIMEOUT_MS, World
 
 
 @pytest.fixture
@@ -30,7 +30,6 @@ class Run:
         self.iteration = Iteration(
             self.session,
             limit=limit,
-            lease_timeout_ms=TIMEOUT_MS,
             idle_timeout_ms=0,
             clock=world.clock,
             closed=self.closed,
@@ -81,3 +80,33 @@ def test_an_iteration_leaves_although_its_last_commit_fails(world: World) -> Non
     assert isinstance(run.session.ended, FencedMember)
     assert run.session.has_departed
     world.cluster.reachable = True
+
+
+@pytest.mark.parametrize("first_ms", [0, 9_900, TIMEOUT_MS])
+def test_G6_each_message_can_take_the_lease_timeout(world: World, first_ms: int) -> None:
+    world.cluster.produce(P0, 3)
+    run = Run(world)
+    next(run.messages)
+    world.clock.advance(first_ms)
+    next(run.messages)
+    world.clock.advance(TIMEOUT_MS)
+    assert next(run.messages).offset == 2
+    world.clock.advance(TIMEOUT_MS + 1)
+    with pytest.raises(FencedMember, match="'a' left group 'billing'"):
+        next(run.messages)
+
+
+def test_G9_an_iteration_stores_its_lease_once_a_second(world: World) -> None:
+    world.cluster.produce(P0, 100)
+    run = Run(world)
+    stored: list[int] = []
+    for _ in range(30):
+        next(run.messages)
+        world.clock.advance(100)
+        # The entry is written in the background, before the response to a later request of the thread.
+        run.session._owner.run(lambda: None)
+        until_ms = world.resets.entries(GROUP, [P0])[P0].until_ms
+        assert until_ms is not None
+        assert world.clock() + TIMEOUT_MS - until_ms <= 1_200
+        stored.append(until_ms)
+    assert len(set(stored)) <= 4

@@ -311,7 +311,6 @@ class GroupCursors:
         iteration = Iteration(
             self._instances.find(self._group_metadata_of(cursor)),
             limit=most,
-            lease_timeout_ms=lease_timeout_ms,
             idle_timeout_ms=idle_timeout_ms,
             clock=self._clock,
             closed=self._closed,

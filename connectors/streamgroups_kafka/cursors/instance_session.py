@@ -92,6 +92,7 @@ class InstanceSession:
         self._lease = Lease(lease_timeout_ms, outside.clock(), requests=1)
         self._end: FencedMember | None = None
         self._left: Future[None] | None = None
+        self._heartbeat_ms = 0
         self._owner = OwnerThread(f"streamgroups-{identity.instance}")
         self._member = CursorMember(new_member, on_assigned=self._write_lease_soon, commit_timeout_ms=commit_timeout_ms)
         # Used by the thread that watches leases: its last poll of reset requests.
@@ -100,6 +101,7 @@ class InstanceSession:
         self._participant = ResetParticipant(
             outside.metadata_store, outside.cluster, identity.group, self._signed, outside.clock
         )
+        # When the last entry was stored. A heartbeat reads it on its thread.
         self._stored_ms: int | None = None
         self._repeats = Repeats()
 
@@ -123,10 +125,17 @@ class InstanceSession:
         return self._request(lambda: self._commit(cursor))
 
     def heartbeat(self) -> None:
-        """Extends the lease (G6)."""
+        """Extends the lease (G6). An iteration calls it for each message, so only one call a second stores the lease."""
         self._come_in()
         self._answered()
-        self._write_lease_soon()
+        with self._lock:
+            now_ms = self._outside.clock()
+            # The last entry may still be in progress.
+            is_due = now_ms - max(self._heartbeat_ms, self._stored_ms or 0) >= _ENTRY_INTERVAL_MS
+            if is_due:
+                self._heartbeat_ms = now_ms
+        if is_due:
+            self._write_lease_soon()
 
     @property
     def lease(self) -> Lease:

@@ -32,7 +32,6 @@ class Iteration:
     Args:
         session: the instance.
         limit: the maximum number of messages in one fetch.
-        lease_timeout_ms: the lease of the instance, in milliseconds.
         idle_timeout_ms: the time without messages after which the iteration ends, in milliseconds; ``None`` for no end.
         clock: returns milliseconds since the epoch.
         closed: set when the ``GroupCursors`` are closed.
@@ -43,13 +42,12 @@ class Iteration:
         session: InstanceSession,
         *,
         limit: int,
-        lease_timeout_ms: int,
         idle_timeout_ms: int | None,
         clock: Clock,
         closed: threading.Event,
     ) -> None:
         self._session, self._limit, self._idle_timeout_ms = session, limit, idle_timeout_ms
-        self._lease_timeout_ms, self._clock, self._closed = lease_timeout_ms, clock, closed
+        self._clock, self._closed = clock, closed
         # Written by the thread of the user. The thread that closes reads it.
         self._fetch: _Fetch = _Fetch(session.identity, session.identity)
         # Held during the end, so that a second call waits for it. The garbage collector can end a generator on a thread that
@@ -59,24 +57,21 @@ class Iteration:
 
     def messages(self) -> Iterator[Message]:
         """Returns the messages. At the end of the iteration the instance leaves."""
-        heartbeat_ms = came_ms = self._clock()
+        came_ms = self._clock()
         try:
             while not self._closed.is_set():
                 before = self._fetch.after
                 messages, after = self._session.get(before, self._limit)
                 self._fetch = fetch = _Fetch(before, after)
-                heartbeat_ms = now_ms = self._clock()
                 for message in messages:
                     yield message
                     fetch.handled.append((message.topic_partition, message.offset))
                     if self._closed.is_set():
                         return
-                    now_ms = self._clock()
-                    if now_ms - heartbeat_ms > self._lease_timeout_ms // 3:
-                        self._session.heartbeat()
-                        heartbeat_ms = now_ms
+                    self._session.heartbeat()
                 # All are processed, and so are the gaps after them (SEMANTICS G13).
                 self._fetch = _Fetch(after, after)
+                now_ms = self._clock()
                 if messages:
                     came_ms = now_ms
                 elif self._is_idle(now_ms - came_ms) or self._closed.wait(_IDLE_S):
