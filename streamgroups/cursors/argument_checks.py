@@ -12,6 +12,7 @@ from streamgroups.coordination.reset_protocol import MemberEntry, is_metadata_gr
 from streamgroups.cursors.cursor_tokens import LIFETIME_MS
 from streamgroups.errors import GroupRejected, InvalidOption
 from streamgroups.groups.description import GroupDescription
+from streamgroups.groups.program import CURSORS, forms_in
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
 
@@ -116,14 +117,17 @@ class Reading:
     Args:
         group: its name.
         live: whether it has members.
-        last_used_ms: when a cursor of it was last used, milliseconds since the epoch; ``None`` if that was not stored.
+        last_used_ms: when a member last stored its use, milliseconds since the epoch; ``None`` if that was not stored.
         elsewhere: whether it has committed offsets of other streams, too.
+        of_cursors: whether instances of group cursors have committed its offsets. Spark queries store their use only while
+            they run, and can continue after any time.
     """
 
     group: str
     live: bool
     last_used_ms: int | None = None
     elsewhere: bool = False
+    of_cursors: bool = False
 
 
 def readers_of(
@@ -138,7 +142,7 @@ def readers_of(
 
     >>> p = TopicPartition("flights", 0)
     >>> readers_of(["flights"], {"a": True, "b": False}, {"a": {p: ""}, "b": {}})
-    {'flights': [Reading(group='a', live=True, last_used_ms=None, elsewhere=False)]}
+    {'flights': [Reading(group='a', live=True, last_used_ms=None, elsewhere=False, of_cursors=False)]}
     """
     found: dict[str, list[Reading]] = {stream: [] for stream in sorted(streams)}
     for group, has_members in sorted(live.items()):
@@ -150,7 +154,8 @@ def readers_of(
                 metadata_store, metadata.get(metadata_store, {}), lambda _, text: MemberEntry.parse(text)
             )
             used_ms = max((entry.used_ms for entry in entries.values()), default=None)
-            reading = Reading(group, has_members, used_ms, elsewhere=len(topics) > 1)
+            forms = set(forms_in(metadata[group]).values()) - {""}
+            reading = Reading(group, has_members, used_ms, elsewhere=len(topics) > 1, of_cursors=forms == {CURSORS})
             for stream in read:
                 found[stream].append(reading)
     return found
@@ -196,12 +201,14 @@ def has_vanished(reader: Reading, retention_ms: int | None, now_ms: int) -> bool
         now_ms: milliseconds since the epoch.
 
     Returns:
-        ``False`` for a group with members, for one that reads other streams, and for one whose last use was not stored.
-        Kafka removes those itself after ``offsets.retention.minutes``.
+        ``False`` for a group with members, for one that reads other streams, for one whose last use was not stored, and
+        for one of Spark queries or other clients. Kafka removes those itself after ``offsets.retention.minutes``.
 
-    >>> has_vanished(Reading("billing", False, last_used_ms=0), 1_000, now_ms=1_001)
+    >>> has_vanished(Reading("billing", False, last_used_ms=0, of_cursors=True), 1_000, now_ms=1_001)
     True
     """
-    if reader.live or reader.elsewhere or reader.last_used_ms is None or retention_ms is None:
+    if reader.live or reader.elsewhere or not reader.of_cursors:
+        return False
+    if reader.last_used_ms is None or retention_ms is None:
         return False
     return now_ms - reader.last_used_ms > retention_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,10 +19,12 @@ from streamgroups.cursors.argument_checks import (
     readers_of,
 )
 from streamgroups.errors import GroupRejected, InvalidOption
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.partitions import TopicPartition
 
 DAY_MS = 86_400_000
+UNUSED = Reading("g", False, 0, of_cursors=True)
 
 
 @pytest.mark.parametrize("limit", [1, 15, 10_000])
@@ -116,16 +119,45 @@ def test_G14_a_group_with_committed_offsets_reads_the_stream_and_metadata_groups
 
 
 @pytest.mark.parametrize(
+    ("forms", "of_cursors"),
+    [
+        (["cursors", "cursors"], True),
+        (["cursors", ""], True),
+        (["", ""], False),
+        (["none", "none"], False),
+        (["cursors", "windows:minutes"], False),
+    ],
+)
+def test_G15_only_the_commits_of_instances_make_a_group_of_cursors(forms: list[str], of_cursors: bool) -> None:
+    """The members of a shared query store their use in the same entries."""
+    marks = {TopicPartition("flights", p): CommitMark(False, form=it).encode() for p, it in enumerate(forms)}
+    entry = MemberEntry("q", "q-1", 7_000, None).encode()
+    metadata = {"a": marks, members_group_of("a"): dict.fromkeys(marks, entry)}
+    assert readers_of(["flights"], {"a": False}, metadata)["flights"] == [
+        Reading("a", False, last_used_ms=7_000, of_cursors=of_cursors)
+    ]
+
+
+@pytest.mark.parametrize(
     ("reader", "retention_ms", "vanished"),
     [
-        (Reading("g", False, 0), DAY_MS - 1, True),
-        (Reading("g", False, 0), DAY_MS, False),
-        (Reading("g", True, 0), 1, False),
-        (Reading("g", False, None), 1, False),
-        (Reading("g", False, 0), None, False),
-        (Reading("g", False, 0, elsewhere=True), 1, False),
+        (UNUSED, DAY_MS - 1, True),
+        (UNUSED, DAY_MS, False),
+        (replace(UNUSED, live=True), 1, False),
+        (replace(UNUSED, last_used_ms=None), 1, False),
+        (UNUSED, None, False),
+        (replace(UNUSED, elsewhere=True), 1, False),
+        (replace(UNUSED, of_cursors=False), 1, False),
     ],
-    ids=["longer", "exactly as long", "live", "without a recorded use", "kept permanently", "reads other streams"],
+    ids=[
+        "longer",
+        "exactly as long",
+        "live",
+        "without a recorded use",
+        "kept permanently",
+        "reads other streams",
+        "of queries",
+    ],
 )
 def test_G15_a_group_unused_for_the_retention_time_has_vanished(
     reader: Reading, retention_ms: int | None, vanished: bool

@@ -12,10 +12,13 @@ from confluent_kafka import KafkaError, KafkaException
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
 from streamgroups.errors import NotAuthorized, StreamGroupsError, UnknownTopic
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.admin import topic_changes
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors import group_cleanup
+
+OF_CURSORS = CommitMark(False, form="cursors").encode()
 
 
 class Session:
@@ -41,7 +44,7 @@ def retention(monkeypatch: pytest.MonkeyPatch) -> group_cleanup.GroupRetention:
     clock, tp = FakeClock(1_000_000), TopicPartition("flights", 0)
     cluster = FakeCluster(clock)
     cluster.create_topic("flights", 1)
-    cluster.commit("billing", {tp: 3})
+    cluster.commit("billing", {tp: 3}, OF_CURSORS)
     cluster.commit(members_group_of("billing"), {tp: 3}, MemberEntry("w", "w", 999_000, 1_000_000).encode())
     monkeypatch.setattr(group_cleanup, "AdminSession", Session)
     monkeypatch.setattr(group_cleanup, "KafkaGroupAdmin", lambda _session: FakeAdmin(cluster))
@@ -81,6 +84,28 @@ def test_G17_a_metadata_group_that_remains_is_reported(
     assert f"Metadata group '{members_group_of('billing')}' of a deleted group remains: It is denied" in warning
 
 
+def test_G15_the_group_of_a_stopped_query_is_kept(
+    retention: group_cleanup.GroupRetention, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster(FakeClock(1_000_000))
+    cluster.create_topic("flights", 2)
+    partitions = [TopicPartition("flights", p) for p in range(2)]
+    for p, tp in enumerate(partitions):
+        cluster.commit("query", {tp: 3}, CommitMark(False, form="none").encode())
+        cluster.commit(members_group_of("query"), {tp: 3}, MemberEntry("q", f"q-{p}", 999_000, None).encode())
+    cluster.commit("billing", dict.fromkeys(partitions, 3), OF_CURSORS)
+    cluster.commit(
+        members_group_of("billing"),
+        dict.fromkeys(partitions, 3),
+        MemberEntry("w", "w", 999_000, 1_000_000).encode(),
+    )
+    monkeypatch.setattr(group_cleanup, "KafkaGroupAdmin", lambda _session: FakeAdmin(cluster))
+    monkeypatch.setattr(topic_changes, "AdminClient", lambda _: Retention())
+    monkeypatch.setattr(retention, "_clock", FakeClock(1_000_000 + 86_400_000))
+    assert retention.sweep("flights") == ["billing"]
+    assert "query" in cluster.group_ids()
+
+
 class Retention:
     """An admin client of a topic that keeps messages for an hour."""
 
@@ -105,7 +130,7 @@ def test_a_clock_that_is_ahead_deletes_no_group_with_members(joins: str, monkeyp
         ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}), ahead, most=50
     )
     monkeypatch.setattr(topic_changes, "AdminClient", lambda _: Retention())
-    cluster.commit("billing", {tp: 3})
+    cluster.commit("billing", {tp: 3}, OF_CURSORS)
     cluster.commit(members_group_of("billing"), {tp: 3}, MemberEntry("w", "w", 999_000, 1_000_000).encode())
 
     def join() -> None:

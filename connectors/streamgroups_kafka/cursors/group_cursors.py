@@ -363,8 +363,8 @@ class GroupCursors:
         """Deletes the groups that were unused for longer than the retention time of the stream (G15).
 
         Other requests do this too: a new instance checks its own group, and a new group checks all groups of a full
-        stream. Only groups of cursors are checked. For other groups Kafka records no use, and deletes their offsets
-        after ``offsets.retention.minutes``.
+        stream. Only groups whose offsets were committed by instances are deleted. Kafka deletes the offsets of other groups,
+        such as those of stopped Spark queries, after ``offsets.retention.minutes``.
 
         Returns:
             The names of the deleted groups.
