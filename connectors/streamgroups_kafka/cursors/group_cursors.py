@@ -21,7 +21,7 @@ from streamgroups.cursors.argument_checks import MAX_GROUPS_PER_TOPIC, check_gro
 from streamgroups.cursors.cursor_tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.cursors.group_state import GroupState
 from streamgroups.cursors.starting_position import CursorType, Time, position_of
-from streamgroups.errors import InvalidCursor, InvalidOption, StreamGroupsError
+from streamgroups.errors import InvalidCursor, InvalidOption
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock
@@ -32,7 +32,7 @@ from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors.group_cleanup import GroupRetention
 from streamgroups_kafka.cursors.group_operations import GroupOperations
-from streamgroups_kafka.cursors.instances import InstanceRequest, Instances
+from streamgroups_kafka.cursors.instances import InstanceRequest, Instances, closed_error
 from streamgroups_kafka.cursors.iteration import Iteration
 from streamgroups_kafka.cursors.position_checks import REFRESH_MS, TopicIds, checked_cursor
 from streamgroups_kafka.cursors.reader import PartitionReaders, RecordReader
@@ -412,7 +412,7 @@ class GroupCursors:
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise StreamGroupsError("These GroupCursors are closed.", remedy="Create new ones.")
+            raise closed_error()
 
     def _claims(self, cursor: str) -> Cursor:
         self._check_open()

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from streamgroups.coordination.reset_protocol import members_group_of
 from streamgroups.cursors.argument_checks import check_name_is_free
 from streamgroups.cursors.cursor_tokens import LIFETIME_MS, GroupCursor
-from streamgroups.errors import FencedMember, GroupRejected, InvalidCursor
+from streamgroups.errors import FencedMember, GroupRejected, InvalidCursor, StreamGroupsError
 from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
@@ -102,9 +102,10 @@ class Instances:
             join_timeout_ms,
         )
         self._lock = threading.Lock()
-        # Protected by _lock: names that are joining; sessions by id; the errors of ended sessions, with the time to
+        self._has_joined = threading.Condition(self._lock)
+        # Protected by _lock: names that are joining, with their threads; sessions by id; the errors of ended sessions, with the time to
         # delete them.
-        self._joining: set[tuple[str, str]] = set()
+        self._joining: dict[tuple[str, str], int] = {}
         self._sessions: dict[str, InstanceSession] = {}
         self._ended: dict[str, tuple[FencedMember, int]] = {}
         self._closing = threading.Event()
@@ -116,19 +117,20 @@ class Instances:
         Raises:
             GroupRejected: if the name is in use (G3), the group is incompatible, or the stream has too many groups
                 (G14).
-            StreamGroupsError: if the broker rejects a request.
+            StreamGroupsError: if the broker rejects a request, or :meth:`close` is called meanwhile.
         """
         name = (instance_request.group, instance_request.instance)
         self._check_free_here(instance_request)
         with self._lock:
             if name in self._joining:
                 raise _taken(instance_request, "is joining from this process")
-            self._joining.add(name)
+            self._joining[name] = threading.get_ident()
         try:
             session = self._join_alone(instance_request)
         finally:
             with self._lock:
-                self._joining.discard(name)
+                del self._joining[name]
+                self._has_joined.notify_all()
         return session.identity
 
     def find(self, cursor: GroupCursor) -> InstanceSession:
@@ -152,9 +154,11 @@ class Instances:
         )
 
     def close(self) -> None:
-        """Makes all instances leave, and waits until they have left."""
+        """Makes all instances leave, and waits until they have left. Instances that are joining leave, too."""
         self._closing.set()
         with self._lock:
+            # A signal handler can call this on a thread that is joining.
+            self._has_joined.wait_for(lambda: set(self._joining.values()) <= {threading.get_ident()}, _LEAVE_TIMEOUT_S)
             sessions = list(self._sessions.values())
         for session in sessions:
             session.end(f"Instance '{session.identity.instance}' left: its GroupCursors were closed.")
@@ -184,7 +188,7 @@ class Instances:
     def _join_alone(self, instance_request: InstanceRequest) -> InstanceSession:
         """Joins with a unique name. If two instances join with one name at the same time, both leave and retry."""
         attempts_left = _ATTEMPTS
-        while True:
+        while not self._closing.is_set():
             starting = self._admit(instance_request)
             session = self._join(instance_request, starting)
             attempts_left -= 1
@@ -200,9 +204,14 @@ class Instances:
                 self._closing.wait(random.uniform(0.2, 1.5))
                 continue
             with self._lock:
-                self._sessions[session.identity.session] = session
-            self._keep()
-            return session
+                # close() includes the sessions that were added before.
+                if not self._closing.is_set():
+                    self._sessions[session.identity.session] = session
+                    self._keep()
+                    return session
+            session.end(f"Instance '{instance_request.instance}' left: its GroupCursors were closed.")
+            session.wait_until_left(_LEAVE_TIMEOUT_S)
+        raise closed_error()
 
     def _admit(self, instance_request: InstanceRequest) -> dict[TopicPartition, int]:
         """Makes all checks that are possible before joining. Returns the starting offsets of a new group."""
@@ -275,7 +284,7 @@ class Instances:
         def pointless() -> bool:
             nonlocal next_poll_s
             # Another instance may wait for a request of this thread before it releases a partition.
-            if any(s.holds_up for s in siblings):
+            if self._closing.is_set() or any(s.holds_up for s in siblings):
                 return True
             if time.monotonic() < next_poll_s:
                 return False
@@ -320,10 +329,10 @@ class Instances:
     # ---- ending silent instances -------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        with self._lock:
-            if self._keeper is None:
-                self._keeper = threading.Thread(target=self._watch, name="streamgroups-leases", daemon=True)
-                self._keeper.start()
+        """The caller holds the lock."""
+        if self._keeper is None:
+            self._keeper = threading.Thread(target=self._watch, name="streamgroups-leases", daemon=True)
+            self._keeper.start()
 
     def _watch(self) -> None:
         next_reset_poll_s = 0.0
@@ -344,6 +353,11 @@ class Instances:
                         del self._sessions[name]
                         self._ended[name] = (ended, now_ms + LIFETIME_MS)
                 self._ended = {name: e for name, e in self._ended.items() if e[1] >= now_ms}
+
+
+def closed_error() -> StreamGroupsError:
+    """The error of a request after the end of its ``GroupCursors``."""
+    return StreamGroupsError("These GroupCursors are closed.", remedy="Create new ones.")
 
 
 def _taken(instance_request: InstanceRequest, why: str) -> GroupRejected:
