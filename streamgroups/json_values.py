@@ -55,6 +55,45 @@ def read_json_prefix(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+class ExactNumber(float):
+    """A number that keeps its text: ``100.10`` and numbers with many digits have no equal ``float``."""
+
+    text: str
+
+    def __new__(cls, text: str) -> ExactNumber:
+        """Parses a number. Raises ``ValueError`` if it is too large."""
+        number = super().__new__(cls, _finite(text))
+        number.text = text
+        return number
+
+
+def read_exact_json(text: str) -> Any:
+    """The value of a whole JSON document, which :func:`write_exact_json` writes with the same content.
+
+    Raises:
+        ValueError: the errors of :func:`read_json`, and if an object has two values of one name.
+
+    >>> write_exact_json(read_exact_json('{"price": 100.10, "id": 0.12345678901234567890}'))
+    '{"price":100.10,"id":0.12345678901234567890}'
+    >>> read_exact_json('{"price": 1, "price": 2}')
+    Traceback (most recent call last):
+    ValueError: the name 'price' is repeated
+    """
+    try:
+        return _not_deep(_EXACT_DECODER.decode(text))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def write_exact_json(value: Any) -> str:
+    """A value of :func:`read_exact_json` as JSON without spaces."""
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{write_exact_json(name)}:{write_exact_json(it)}' for name, it in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(write_exact_json, value))}]"
+    return value.text if isinstance(value, ExactNumber) else json.dumps(value, ensure_ascii=False)
+
+
 def whole(value: Any, *, least: int = 0, most: int = MAX_INT64) -> int:
     """An integer within bounds.
 
@@ -161,8 +200,25 @@ def _constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def _exact_int(text: str) -> int | ExactNumber:
+    # An int has no negative zero.
+    return ExactNumber(text) if text == "-0" else int(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the name {_shown(name)} is repeated")
+        found[name] = value
+    return found
+
+
 #: Python's parser without ``NaN``, ``Infinity`` and numbers that become infinite.
 STRICT = json.JSONDecoder(parse_constant=_constant, parse_float=_finite)
+_EXACT_DECODER = json.JSONDecoder(
+    parse_constant=_constant, parse_float=ExactNumber, parse_int=_exact_int, object_pairs_hook=_unique
+)
 
 
 def _not_deep(value: _T) -> _T:

@@ -6,12 +6,11 @@ content. Source: ``kafka-console-producer.sh`` for text and its ``key.separator`
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from streamgroups.errors import InvalidOption
-from streamgroups.json_values import MAX_INT32, read_json, time_ms, whole
+from streamgroups.json_values import MAX_INT32, read_exact_json, time_ms, whole, write_exact_json
 from streamgroups.positions import parse_time_ms
 
 _FIELDS = ("key", "value", "headers", "partition", "timestamp")
@@ -26,7 +25,7 @@ class NewRecord:
         value: the value; ``None`` for a tombstone.
         headers: names and values, in order.
         partition: the partition; ``None`` to choose it by the key, as Kafka's Java clients do.
-        timestamp_ms: milliseconds since the epoch; ``None`` for the time of the write.
+        timestamp_ms: milliseconds since the epoch, more than 0; ``None`` for the time of the write.
     """
 
     key: bytes | None
@@ -66,20 +65,20 @@ def json_record(line: bytes, *, where: str) -> NewRecord:
 
     ``key`` and ``value`` are text, which is written as UTF-8, or any other JSON value, which is written as JSON. ``null``
     and a missing field write no key, and a tombstone. ``headers`` is an object, or a list of pairs, with text or ``null``.
-    ``timestamp`` is a number of milliseconds, or text in ISO 8601.
+    ``timestamp`` is a number of milliseconds, or text in ISO 8601, after the start of 1970. Numbers keep their digits.
 
     Args:
         line: the line.
         where: the place of the line, for an error.
 
     Raises:
-        InvalidOption: if it is not such an object.
+        InvalidOption: if it is not such an object, or has two values of one name.
 
     >>> json_record(b'{"key": "BOS", "value": {"delay": 5}, "timestamp": "2013-01-01T05:00:00Z"}', where="line 1")
     NewRecord(key=b'BOS', value=b'{"delay":5}', headers=(), partition=None, timestamp_ms=1357016400000)
     """
     try:
-        fields = read_json(line.decode())
+        fields = read_exact_json(line.decode())
         if not isinstance(fields, dict):
             raise ValueError("it is not a JSON object")
         unknown = sorted(fields.keys() - set(_FIELDS))
@@ -104,8 +103,7 @@ def json_record(line: bytes, *, where: str) -> NewRecord:
 def _bytes(value: Any) -> bytes | None:
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode()
+    return (value if isinstance(value, str) else write_exact_json(value)).encode()
 
 
 def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
@@ -116,6 +114,10 @@ def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
     for pair in pairs:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise ValueError("'headers' contains a value that is not a pair of name and value")
+        if "\0" in pair[0]:
+            raise ValueError(
+                f"the header name {pair[0]!r} contains the character NUL, with which librdkafka ends names"
+            )
         if not isinstance(pair[1], str | None):
             raise ValueError(f"the header '{pair[0]}' is neither text nor null")
         headers.append((pair[0], None if pair[1] is None else pair[1].encode()))
@@ -123,9 +125,9 @@ def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def _timestamp_ms(value: Any) -> int:
-    if isinstance(value, str):
-        return parse_time_ms(value, option="timestamp")
-    found = time_ms(value)
+    found = parse_time_ms(value, option="timestamp") if isinstance(value, str) else time_ms(value)
     if found < 0:
         raise ValueError("'timestamp' is before 1970")
+    if not found:
+        raise ValueError("'timestamp' is 0, for which librdkafka writes the current time")
     return found

@@ -50,7 +50,7 @@ def produce(
         first: the first number.
         size_bytes: the size of a value.
         key_of: the key of a record, by its number.
-        time_ms_of: its timestamp, in milliseconds since the epoch; by default the current time.
+        time_ms_of: its timestamp, in milliseconds since the epoch; by default, and for 0, the current time.
         on_acknowledged: called with each record that the broker has acknowledged, with its offset.
     """
     failures: list[KafkaError] = []

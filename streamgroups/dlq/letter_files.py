@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.redrive import Repaired
 from streamgroups.errors import InvalidOption
-from streamgroups.json_values import read_json
+from streamgroups.json_values import read_exact_json, write_exact_json
 from streamgroups.times import utc
 
 _BASE64 = "_base64"
@@ -69,7 +68,7 @@ def parse_lines(lines: Iterable[str], letters: Mapping[str, DeadLetter], *, file
             continue
         where = f"{file}, line {number}"
         try:
-            document = read_json(line)
+            document = read_exact_json(line)
             if not isinstance(document, dict) or not isinstance(document.get("id"), str):
                 raise ValueError("it is no JSON object with an id")
             identity = document["id"]
@@ -118,4 +117,4 @@ def _bytes(document: Mapping[str, Any], name: str, unchanged: bytes | None) -> b
     if value is None:
         return None
     # A repaired value that is written as JSON is meant as this JSON.
-    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+    return (value if isinstance(value, str) else write_exact_json(value)).encode()

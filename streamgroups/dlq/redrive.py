@@ -67,7 +67,7 @@ class RedrivenRecord:
     Args:
         letter_id: the letter.
         topic: the topic.
-        timestamp_ms: the timestamp of the source record, milliseconds since the epoch; ``None`` for the time now.
+        timestamp_ms: the timestamp of the source record, milliseconds since the epoch, more than 0; ``None`` for the time now.
         key: the key.
         value: the value.
         headers: the original headers, the number of failures, and the id of the letter.
@@ -149,6 +149,17 @@ def state_of(letter: DeadLetter, redriven: Collection[str], max_attempts: int = 
     return State.PARKED if letter.attempt >= max_attempts else State.WAITING
 
 
+def is_writable(letter: DeadLetter) -> bool:
+    """Returns whether librdkafka writes the record of a letter unchanged. It writes the current time for timestamp 0, writes no
+    earlier time, and ends the name of a header at NUL.
+
+    Args:
+        letter: the letter.
+    """
+    timestamp_ms = None if letter.origin is None else letter.origin.timestamp_ms
+    return (timestamp_ms is None or timestamp_ms > 0) and not any("\0" in name for name, _ in letter.headers)
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A letter of a redrive.
@@ -164,6 +175,12 @@ class Planned:
     state: State
     topic: str | None = None
     repaired: Repaired | None = None
+
+    @property
+    def is_unwritable(self) -> bool:
+        """Whether only its timestamp or the name of a header is the reason why it is not sent."""
+        is_due = self.state in (State.WAITING, State.PARKED)
+        return is_due and self.topic is None and not is_writable(self.stored.letter)
 
     @property
     def record(self) -> RedrivenRecord:
@@ -238,7 +255,8 @@ def plan_redrive(
     include_parked: bool = False,
     repaired: Mapping[str, Repaired] | None = None,
 ) -> list[Planned]:
-    """Returns the letters of a redrive, in the order of the queue. A letter that is stored twice is sent once.
+    """Returns the letters of a redrive, in the order of the queue. A letter that is stored twice is sent once. One that cannot be
+    written unchanged is not sent.
 
     Args:
         letters: the selected letters.
@@ -263,6 +281,7 @@ def plan_redrive(
         if is_sent and target is None:
             state = State.NO_RECORD
         is_sent = is_sent and (to is not None or targets is None or target is None or targets.has(letter, target))
+        is_sent = is_sent and is_writable(letter)
         plan[letter.id] = Planned(stored, state, target if is_sent else None, change)
     return list(plan.values())
 

@@ -12,6 +12,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.record_lines import NewRecord, json_record, text_record
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
 @given(st.binary(), st.binary(min_size=1, max_size=2), st.binary())
@@ -33,9 +34,9 @@ def test_a_line_without_the_separator_is_rejected() -> None:
 @given(
     st.none() | TEXT,
     st.none() | TEXT,
-    st.lists(st.tuples(TEXT, st.none() | TEXT)),
+    st.lists(st.tuples(NAMES, st.none() | TEXT)),
     st.none() | st.integers(0, 2**31 - 1),
-    st.none() | st.integers(0, 2**40),
+    st.none() | st.integers(1, 2**40),
 )
 def test_an_object_is_the_record(
     key: str | None,
@@ -63,6 +64,11 @@ def test_an_object_is_the_record(
         (b"{}", NewRecord(None, None)),
         (b'{"value": 5, "key": [1, "\xc3\xbc"]}', NewRecord('[1,"ü"]'.encode(), b"5")),
         (b'{"value": ""}', NewRecord(None, b"")),
+        (
+            b'{"value": {"p": 0.12345678901234567890, "q": [100.10, 1E5, -0, -0.0]}}',
+            NewRecord(None, b'{"p":0.12345678901234567890,"q":[100.10,1E5,-0,-0.0]}'),
+        ),
+        (b'{"key": 100.10, "value": {"": [true, null, {}, []]}}', NewRecord(b"100.10", b'{"":[true,null,{},[]]}')),
         (b'{"headers": {"trace": "1", "empty": null}}', NewRecord(None, None, (("trace", b"1"), ("empty", None)))),
     ],
 )
@@ -80,6 +86,14 @@ def test_values_of_other_types(line: bytes, record: NewRecord) -> None:
         (b'{"partition": "0"}', "'0' is not a whole number"),
         (b'{"timestamp": "yesterday"}', "'yesterday', which is not a time"),
         (b'{"timestamp": -5}', "'timestamp' is before 1970"),
+        (b'{"timestamp": "1969-12-31T23:59:59Z"}', "'1969-12-31T23:59:59Z', which is before 1970"),
+        (b'{"timestamp": 0}', "'timestamp' is 0"),
+        (b'{"timestamp": "1970-01-01T00:00:00Z"}', "'timestamp' is 0"),
+        (b'{"timestamp": 1.0}', "1.0 is not a whole number"),
+        (b'{"headers": {"a\\u0000b": "1"}}', "the header name 'a\\x00b' contains the character NUL"),
+        (b'{"value": 1, "value": 2}', "the name 'value' is repeated"),
+        (b'{"value": {"a": {"b": 1, "b": 1}}}', "the name 'b' is repeated"),
+        (b'{"value": 1e999}', "the number 1e999 is too large"),
         (b'{"timestamp": true}', "True is not a whole number"),
         (b'{"headers": 5}', "neither an object nor a list"),
         (b'{"headers": [["a"]]}', "not a pair of name and value"),

@@ -78,6 +78,22 @@ def test_P5_redriven_parked_and_repeated_letters_are_left_out() -> None:
     assert state_of(letter(3, attempt=5), (), max_attempts=6) is State.WAITING
 
 
+@pytest.mark.parametrize("timestamp_ms", [0, -1])
+def test_P5_a_record_that_would_be_written_differently_is_not_sent(timestamp_ms: int) -> None:
+    """librdkafka writes the current time for timestamp 0."""
+    given = letter(1)
+    assert given.origin is not None
+    early = replace(given, origin=replace(given.origin, timestamp_ms=timestamp_ms))
+    named = replace(letter(2), headers=(("a\0b", b"1"),))
+    plan = plan_redrive(map(stored_letter, [early, named, letter(3)]), (), to="orders")
+    assert [(it.state, it.topic, it.is_unwritable) for it in plan] == [
+        (State.WAITING, None, True),
+        (State.WAITING, None, True),
+        (State.WAITING, "orders", False),
+    ]
+    assert [it.letter_id for sent in transactions(plan, ()) for it in sent] == [letter(3).id]
+
+
 MISSING_VALUE = [{"missing": "value"}, {"value_bytes": "9"}]
 MISSING = [*MISSING_VALUE, {"missing": "key"}, {"missing": "key, value"}, {"key_bytes": "9"}]
 
@@ -207,7 +223,11 @@ def test_P5_a_repaired_value_can_be_json_and_a_missing_one_is_unchanged() -> Non
         return parse_lines([json.dumps({"id": given.id, **fields})], {given.id: given}, file="f")[given.id]
 
     assert repaired() == Repaired(b"k", b"{", frozenset())
-    assert repaired(value={"price": 1}) == Repaired(b"k", b'{"price": 1}', frozenset({"value"}))
+    assert repaired(value={"price": 1}) == Repaired(b"k", b'{"price":1}', frozenset({"value"}))
+    line = f'{{"id": "{given.id}", "value": {{"price": 100.10, "id": 0.12345678901234567890}}}}'
+    assert parse_lines([line], {given.id: given}, file="f")[given.id].value == (
+        b'{"price":100.10,"id":0.12345678901234567890}'
+    )
     assert repaired(value=None, key="n") == Repaired(b"n", None)
     assert repaired(value_base64="/w==") == Repaired(b"k", b"\xff", frozenset({"value"}))
 
@@ -224,6 +244,7 @@ def test_P5_a_repaired_value_can_be_json_and_a_missing_one_is_unchanged() -> Non
         (['{"id": "a", "value_base64": "?"}'], "is no base64"),
         (['{"id": "a", "key_base64": 1}'], "is no text"),
         (['{"id": "a", "value": NaN}'], "NaN"),
+        (['{"id": "a", "value": {"price": 1, "price": 2}}'], "the name 'price' is repeated"),
     ],
 )
 def test_P5_a_malformed_line_is_rejected(lines: list[str], problem: str) -> None:
@@ -293,8 +314,9 @@ def test_P4_a_number_that_is_out_of_range_hides_no_letter(header: str, number: b
     assert document_of(found.letter)["id"] == letter(1).id
     origin = found.letter.origin
     assert origin is None or (0 <= origin.topic_partition.partition < 2**31 and 0 <= origin.offset < 2**63)
-    for planned in plan_redrive([found], frozenset(), to="orders"):
-        assert planned.record.topic == "orders"
+    [planned] = plan_redrive([found], frozenset(), to="orders")
+    is_early = (header, number) == ("timestamp_ms", b"-1")
+    assert (planned.topic, planned.is_unwritable) == ((None, True) if is_early else ("orders", False))
 
 
 @pytest.mark.parametrize("part", ["key_bytes", "headers_bytes", "value_bytes"])

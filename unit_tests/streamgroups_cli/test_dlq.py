@@ -60,7 +60,7 @@ class FakeRedrives:
 
 
 def letter(offset: int, *, attempt: int = 1, error_class: str = "ValueError", step: str = "decode") -> DeadLetter:
-    origin = Origin(TopicPartition("orders", offset % 2), offset, 1_000 * offset)
+    origin = Origin(TopicPartition("orders", offset % 2), offset, 1_000 * offset or 1)
     return DeadLetter(
         id=letter_id("board", step, origin),
         group_id="board",
@@ -317,6 +317,18 @@ def test_P5_a_letter_is_redriven_once(redrives: FakeRedrives) -> None:
     assert states == {"redriven"}
 
 
+def test_P5_letters_that_cannot_be_written_unchanged_are_named(redrives: FakeRedrives) -> None:
+    cli = redrives.cli
+    early = letter(8)
+    assert early.origin is not None
+    put(cli, replace(early, origin=replace(early.origin, timestamp_ms=0)))
+    result = cli("dlq", "redrive", DLQ, "--execute")
+    assert "3 letters redriven." in result.err
+    assert "1 letters are left out, because librdkafka cannot write their timestamp" in result.err
+    assert early.id in result.err
+    assert "name a topic that their group does not read" not in result.err
+
+
 @pytest.mark.parametrize("topic", ["payments", DLQ, redriven_topic(DLQ), "__consumer_offsets"])
 @pytest.mark.parametrize("group_id", ["board", "unknown", "", "x" * 300])
 def test_P5_a_forged_letter_does_not_choose_the_topic(redrives: FakeRedrives, topic: str, group_id: str) -> None:
@@ -393,7 +405,7 @@ def test_P5_repaired_values_are_sent(redrives: FakeRedrives, tmp_path: Path) -> 
     plan = json.loads(cli("dlq", "redrive", DLQ, "--from-file", str(file), "-o", "json").out)["letters"]
     assert [(it["id"], it["repaired"]) for it in plan] == [(LETTERS[1].id, "yes"), (LETTERS[3].id, "no")]
     assert cli("dlq", "redrive", DLQ, "--from-file", str(file), "--execute").code == 0
-    assert sent(cli, "orders") == [b'{"price": 1}', b"\xff"]
+    assert sent(cli, "orders") == [b'{"price":1}', b"\xff"]
     assert [json.loads(it)["id"] for it in cli("dlq", "export", DLQ).out.splitlines()] == [LETTERS[0].id, LETTERS[2].id]
 
 

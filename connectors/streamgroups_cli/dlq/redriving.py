@@ -151,7 +151,9 @@ def _send(queue: Queue, planned: Sequence[Planned], timeout: str) -> None:
 
 
 def _warn(plan: Sequence[Planned], to: str | None) -> None:
-    counts = {state: sum(it.state is state and it.topic is None for it in plan) for state in State}
+    unwritable = [it.stored.letter.id for it in plan if it.is_unwritable]
+    left_out = [it for it in plan if it.topic is None and not it.is_unwritable]
+    counts = {state: sum(it.state is state for it in left_out) for state in State}
     if counts[State.REDRIVEN]:
         print_message(f"{counts[State.REDRIVEN]} letters are already redriven, and are left out.")
     if counts[State.PARKED]:
@@ -167,6 +169,11 @@ def _warn(plan: Sequence[Planned], to: str | None) -> None:
         print_message(
             f"{counts[State.NO_RECORD]} letters do not contain their records. Add the missing keys and values to a file of "
             "'export', or name a topic with --to."
+        )
+    if unwritable:
+        print_message(
+            f"{len(unwritable)} letters are left out, because librdkafka cannot write their timestamp (1970-01-01T00:00:00Z or "
+            f"before) or the name of a header (with NUL): {listed(unwritable)}. Write these records with another client."
         )
     if to is None and any(it.topic is not None for it in plan):
         print_message(

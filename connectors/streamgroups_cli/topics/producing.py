@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownTopic
+from streamgroups.partitions import TopicDescription
 from streamgroups.record_lines import NewRecord, json_record, text_record
 from streamgroups_cli.connection import Connect, timeout_s
 from streamgroups_cli.options import with_options
@@ -58,10 +59,6 @@ def produce(
         raise InvalidOption(f"Option '--rate' is {rate:g}.", remedy="It must be more than 0.")
     with ExitStack() as stack:
         lines: BinaryIO = sys.stdin.buffer if file is None else stack.enter_context(_opened(file))
-        if file is not None and file.is_file():
-            for _ in _records(lines, file, separator, json=json):
-                pass
-            lines.seek(0)
         with connect() as cluster:
             described = cluster.topics.describe_topics([topic], operation="Write")
             if topic not in described:
@@ -72,9 +69,13 @@ def produce(
                 )
             if file is None and sys.stdin.isatty():
                 print_message("Write one record on each line. Ctrl-D ends the input.")
-            partitions = len(described[topic].partitions)
+            target = described[topic]
+            if file is not None and file.is_file():
+                for _ in _records(lines, file, separator, target, json=json):
+                    pass
+                lines.seek(0)
             writer = open_writer(cluster.config, topic, timeout_s(connect.timeout))
-            _write(writer, topic, partitions, _paced(_records(lines, file, separator, json=json), rate))
+            _write(writer, topic, _paced(_records(lines, file, separator, target, json=json), rate))
 
 
 def _separator(text: str | None, *, json: bool) -> bytes | None:
@@ -94,14 +95,23 @@ def _opened(file: Path) -> BinaryIO:
         raise InvalidOption(f"{file} cannot be read: {e.strerror}.", remedy="Use a file with one record a line.") from e
 
 
-def _records(lines: Iterable[bytes], file: Path | None, separator: bytes | None, *, json: bool) -> Iterator[NewRecord]:
+def _records(
+    lines: Iterable[bytes], file: Path | None, separator: bytes | None, target: TopicDescription, *, json: bool
+) -> Iterator[NewRecord]:
+    partitions = len(target.partitions)
     for number, line in enumerate(lines, 1):
         where = f"{'Standard input' if file is None else file}, line {number}"
         content = line.removesuffix(b"\n").removesuffix(b"\r")
-        if not json:
-            yield text_record(content, separator, where=where)
-        elif content.strip():
-            yield json_record(content, where=where)
+        if json and not content.strip():
+            continue
+        record = json_record(content, where=where) if json else text_record(content, separator, where=where)
+        if record.partition is not None and record.partition >= partitions:
+            raise InvalidOption(
+                f"{where}: partition {record.partition} of topic '{target.name}' does not exist.",
+                remedy=f"It has {partitions} partitions, from 0.",
+                topic=target.name,
+            )
+        yield record
 
 
 def _paced(records: Iterator[NewRecord], rate: float | None) -> Iterator[NewRecord]:
@@ -112,16 +122,10 @@ def _paced(records: Iterator[NewRecord], rate: float | None) -> Iterator[NewReco
         yield record
 
 
-def _write(writer: RecordProducer, topic: str, partitions: int, records: Iterator[NewRecord]) -> None:
+def _write(writer: RecordProducer, topic: str, records: Iterator[NewRecord]) -> None:
     error: StreamGroupsError | None = None
     try:
         for record in records:
-            if record.partition is not None and record.partition >= partitions:
-                raise InvalidOption(
-                    f"Partition {record.partition} of topic '{topic}' does not exist.",
-                    remedy=f"It has {partitions} partitions, from 0.",
-                    topic=topic,
-                )
             writer.write(record)
     except StreamGroupsError as e:
         error = e

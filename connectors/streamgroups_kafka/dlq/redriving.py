@@ -160,7 +160,7 @@ class KafkaRedrive:
             if error is not None:
                 failed.append((error, record.letter_id, message.topic()))
 
-        more: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": max(record.timestamp_ms, 0)}
+        more: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
         self._producer.produce(
             record.topic,
             key=record.key,
