@@ -207,6 +207,32 @@ def test_a_login_that_is_rejected_is_not_waited_for(reading: Reading) -> None:
         reading.read({P0: 3})
 
 
+def test_a_login_that_is_rejected_once_fails_one_request(reading: Reading) -> None:
+    """A new password or certificate can reach some brokers later than the clients."""
+    reading.hold(P0, 0, 4)
+    reading.consumer.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION))
+    with pytest.raises(NotAuthorized):
+        reading.read({P0: 3})
+    reading.consumer.then(lambda: records(P0, 3)[0])
+    assert reading.read({P0: 3})[0] == [(0, 3)]
+
+
+def test_an_error_before_a_record_does_not_fail_later_requests(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading.hold(P0, 0, 2)
+    reading.consumer.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION, "rejected"))
+    reading.consumer.fetched = deque(records(P0, 0))
+    assert reading.read({P0: 0}, 1)[0] == [(0, 0)]
+    reading.consumer.then(lambda: records(P0, 1)[0])
+    assert reading.read({P0: 1})[0] == [(0, 1)]
+    monkeypatch.setattr(cursor_reader, "_RETRY_TIMEOUT_S", 0.0)
+    reading.hold(P0, 0, 4)
+    with pytest.raises(ReadTimedOut) as timed_out:
+        reading.read({P0: 3})
+    assert "rejected" not in str(timed_out.value)
+
+
 def test_it_is_closed_once(reading: Reading) -> None:
     reading.reader.close()
     reading.reader.close()

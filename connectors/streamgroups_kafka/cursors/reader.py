@@ -188,7 +188,9 @@ class RecordReader:
 
     def _wait(self, ends: Mapping[TopicPartition, int], waited_s: float) -> None:
         if self._rejection:
-            raise self._rejection
+            # Raised once: librdkafka connects again, and the next request may succeed.
+            rejection, self._rejection = self._rejection, None
+            raise rejection
         if waited_s > _RETRY_TIMEOUT_S:
             missing = ", ".join(f"{tp} ({self._next[tp]} to {end})" for tp, end in sorted(ends.items()))
             raise ReadTimedOut(
@@ -225,6 +227,7 @@ class RecordReader:
         if error is None and tp in self._next:
             self._next[tp] = message.offset() + 1
             self._log.succeeded()
+            self._rejection, self._last_error = None, ""
             return to_message(tp, message)
         if error is not None:
             self._on_error(tp, message)
@@ -271,7 +274,7 @@ class RecordReader:
         self._next[tp] = next_offset
 
     def _on_client_error(self, error: KafkaError) -> None:
-        """Handles a connection error of librdkafka. Only authentication errors are permanent."""
+        """Handles a connection error of librdkafka. A request does not wait for the end of an authentication error."""
         translated = self._translated(error, "Reading")
         self._last_error = str(translated)
         self._log.failed(translated.what)
