@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -21,8 +22,10 @@ MAX_MESSAGES = 10_000
 #: How many groups read a topic by default (G14).
 MAX_GROUPS_PER_TOPIC = 50
 _MIN_TIMEOUT_MS = 1_000
-# The name is stored beside offsets, where a broker allows 4,096 bytes by default.
 _MAX_NAME = 249
+#: The maximum length of an instance name as JSON. The metadata entry of an instance contains it twice, in its name and in its
+#: member id. A broker allows 4,096 bytes by default.
+_MAX_ENCODED_NAME = 6 * _MAX_NAME
 
 
 def check_limit(limit: int | None) -> int:
@@ -52,6 +55,12 @@ def check_instance(group: str, instance: str, lease_timeout_ms: int) -> None:
     """
     check_group_name(group)
     _check_name("instance_name", instance)
+    if (encoded := len(json.dumps(instance)) - 2) > _MAX_ENCODED_NAME:
+        raise InvalidOption(
+            f"instance_name has {len(instance)} characters, which are {encoded:,} bytes in the metadata entry of the instance. "
+            f"At most {_MAX_ENCODED_NAME:,} are allowed.",
+            remedy="Use a shorter name. A character such as an emoji is 12 bytes there, and an ASCII character is 1.",
+        )
     is_number = isinstance(lease_timeout_ms, int) and not isinstance(lease_timeout_ms, bool)
     if not is_number or not _MIN_TIMEOUT_MS <= lease_timeout_ms <= LIFETIME_MS:
         raise InvalidOption(

@@ -21,6 +21,7 @@ from streamgroups.cursors.argument_checks import (
 from streamgroups.errors import GroupRejected, InvalidOption
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.description import GroupDescription, GroupMember
+from streamgroups.json_values import MAX_INT64, MAX_TIME_MS
 from streamgroups.partitions import TopicPartition
 
 DAY_MS = 86_400_000
@@ -65,6 +66,30 @@ def test_an_invalid_name_is_rejected(name: Any) -> None:
         check_instance(name, "worker-1", 30_000)
     with pytest.raises(InvalidOption, match="instance_name"):
         check_instance("billing", name, 30_000)
+
+
+@pytest.mark.parametrize("character", ["x", "ü", "漢", '"', "😀"])
+def test_G3_the_metadata_entry_of_an_accepted_name_is_never_too_large(character: str) -> None:
+    accepted = [n for n in range(1, 250) if is_accepted(character * n)]
+    assert accepted[-1] == (124 if character == "😀" else 249)
+    name = character * accepted[-1]
+    # The broker appends a UUID to the client id.
+    member_id = f"{name}-{'0' * 36}"
+    entry = MemberEntry(name, member_id, MAX_TIME_MS, MAX_TIME_MS, "0" * 64, "0" * 64, MAX_INT64)
+    assert len(entry.encode().encode()) < 4_096
+
+
+def is_accepted(name: str) -> bool:
+    try:
+        check_instance("billing", name, 30_000)
+    except InvalidOption:
+        return False
+    return True
+
+
+def test_G3_a_name_that_is_too_large_for_the_metadata_entry_is_rejected() -> None:
+    with pytest.raises(InvalidOption, match=r"125 characters, which are 1,500 bytes .* At most 1,494 are allowed"):
+        check_instance("billing", "😀" * 125, 30_000)
 
 
 def test_a_group_does_not_have_the_name_of_a_metadata_group() -> None:

@@ -139,8 +139,8 @@ class GroupCursors:
         Args:
             stream: the topic.
             group_name: the consumer group.
-            instance_name: the name of the instance, unique among the live members of the group (G3). Kafka's tools show
-                it.
+            instance_name: the name of the instance, unique among the live members of the group (G3): 1 to 249 printable
+                characters, at most 1,494 bytes as JSON. Kafka's tools show it.
             type: the starting position of a new group: ``TRIM_HORIZON``, ``AT_TIME`` or ``LATEST``. A group with
                 committed offsets continues there. Partitions that were added since start at the earliest offset (G2).
             time: for ``AT_TIME``: a datetime with its offset from UTC, ISO 8601, or milliseconds since the epoch.
