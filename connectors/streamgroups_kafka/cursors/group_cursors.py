@@ -196,7 +196,10 @@ class GroupCursors:
         return self._token(PartitionCursor(stream, partition, self._operations.offsets(position, [tp])[tp], identity))
 
     def get_messages(self, cursor: str, limit: int | None = None) -> tuple[list[Message], str]:
-        """Reads the next messages (G4). The same cursor returns the same messages, until later messages are committed.
+        """Reads the next messages (G4).
+
+        The same cursor of an instance returns the same messages, until later messages are committed. A partition cursor reads
+        from its offset each time, also messages that have arrived since.
 
         Args:
             cursor: the cursor that the last request returned. With ``commit_on_get``, the request commits the messages
@@ -250,8 +253,9 @@ class GroupCursors:
             The cursor for the next request.
 
         Raises:
-            FencedMember: if the instance is no longer in its group, or another instance owns some of its partitions.
-                The messages of these partitions are not committed.
+            FencedMember: if the instance is no longer in its group. Or if another instance owns some of its partitions,
+                or their offsets were reset: their messages are not committed, and the cursor stays valid for
+                :meth:`get_messages`.
             CursorExpired, InvalidCursor: as for :meth:`get_messages`.
             StreamGroupsError: if no broker responds. The cursor stays valid.
         """
