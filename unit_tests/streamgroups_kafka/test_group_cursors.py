@@ -35,7 +35,7 @@ def test_invalid_settings_are_rejected_and_secrets_are_not_shown(
 
 
 class Joining:
-    """Instances on a group in memory, of which one is created on another thread."""
+    """Instances on a group in memory. Another thread creates one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = World()
