@@ -305,10 +305,11 @@ def test_two_sinks_of_one_group_are_rejected_while_one_is_written_to(board: Boar
 @LONG
 @EITHER_SINK
 def test_X4_a_query_is_edited_and_run_again_in_one_process(board: Board, read_back: ReadBack, tmp_path: Path) -> None:
-    """An earlier query of the group has no effect on a later one: neither its sink nor its existence."""
+    """An earlier query of the group has no effect on a later one that replaces it: neither its sink nor its existence."""
     board.run()
     produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
-    plain = board.numbers().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "plain"))
+    edited = board.numbers(onOtherProgram="continue")
+    plain = edited.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "plain"))
     query = plain.trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(120)
@@ -319,7 +320,7 @@ def test_X4_a_query_is_edited_and_run_again_in_one_process(board: Board, read_ba
     other = str(tmp_path / "other")
     board.sink, board.checkpoint = sg.DeltaSink(uri=other), tmp_path / "edited"
     produce(board.bootstrap, board.topic, 10, partitions=2, first=N + 10)
-    board.run()
+    board.run(edited)
     assert sorted(DeltaTable(other).to_pyarrow_table().column("number").to_pylist()) == list(range(N + 10, N + 20))
 
 
