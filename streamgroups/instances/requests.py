@@ -15,11 +15,16 @@ from streamgroups.instances.instance_state import InstanceState
 def started(state: InstanceState, processor: str) -> Desired:
     """Returns the request to start a processor, or to start it again.
 
+    Its number is greater than that of each entry of the processor, also of one that was dropped and defined again: a worker
+    ignores a placement that has ended, and a manager keeps one of the current request.
+
     >>> started(InstanceState(), "late")
     Desired(processor='late', is_running=True, request=1)
     """
     before = state.desired.get(processor)
-    return Desired(processor, True, 1 if before is None else min(before.request + 1, MAX_NUMBER))
+    requests = [it.placement.request for replica, it in state.observed.items() if replica.processor == processor]
+    requests += [it.request for replica, it in state.placements.items() if replica.processor == processor]
+    return Desired(processor, True, min(max([*requests, before.request if before else 0]) + 1, MAX_NUMBER))
 
 
 def stopped(state: InstanceState, processor: str) -> Desired | None:

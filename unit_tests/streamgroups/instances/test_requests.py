@@ -6,7 +6,7 @@ import pytest
 
 from streamgroups.instances.entries import Definition, Desired, Observation, Observed, Placement, Replica, Worker
 from streamgroups.instances.instance_state import InstanceState, apply
-from streamgroups.instances.requests import failures, has_completed, has_started, is_stopped
+from streamgroups.instances.requests import dropped, failures, has_completed, has_started, is_stopped, started
 
 WORKER = Worker("w1", 4, 0, 1, 0, 6_000)
 
@@ -49,3 +49,14 @@ def test_P2_a_new_request_starts_a_completed_processor_again() -> None:
     state = _state(Observed.COMPLETED, request=1)
     assert not has_completed(state, "late")
     assert not is_stopped(state, "late")
+
+
+def test_P2_a_processor_that_is_defined_again_has_a_new_request() -> None:
+    """Without a manager the placement remains. Its worker never starts it again."""
+    state = _state(Observed.FAILED, request=7, is_placed=True)
+    state = apply(state, Desired("late", False, 7))
+    state = apply(state, *dropped(state, "late"), Definition("late", "{}", 1))
+    request = started(state, "late")
+    assert request.request == 8
+    state = apply(state, request)
+    assert not state.is_valid(state.placements[Replica("late", 0)])
