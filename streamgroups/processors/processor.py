@@ -218,6 +218,16 @@ class Processor:
         return self.source.options.get("membership", "shared").lower()
 
     @property
+    def undoes_resets(self) -> bool:
+        """Whether the positions of its checkpoint replace those of a reset group (SEMANTICS F2). That of one run has none.
+
+        >>> Processor("late", Source("prod", {"membership": "exclusive"}), checkpoint="s3://b/late").undoes_resets
+        True
+        """
+        policy = self.source.options.get("onRestart", "checkpoint" if self.membership == "exclusive" else "group")
+        return self.checkpoint is not None and policy.lower() == "checkpoint"
+
+    @property
     def state_location(self) -> str | None:
         """The option ``stateLocation`` of the source; ``None``: a directory of the machine that runs it."""
         return self.source.options.get("stateLocation")

@@ -270,6 +270,24 @@ def test_completed_and_failed_processors_can_be_dropped(instance: Instance) -> N
         assert set(instance.state().definitions) == {"early"}
 
 
+@pytest.mark.parametrize(("restart", "code"), [("", 3), (", onRestart: checkpoint", 3), (", onRestart: group", 0)])
+def test_F2_a_start_from_a_position_is_rejected_if_the_checkpoint_would_undo_it(
+    instance: Instance, restart: str, code: int
+) -> None:
+    cluster = instance.cli.cluster
+    cluster.create_topic("flights", 1)
+    cluster.produce(TopicPartition("flights", 0), 10)
+    (instance.directory / "late.yaml").write_text(
+        f"name: late\nsource: {{connection: prod, subscribe: flights, membership: exclusive{restart}}}\n"
+        "checkpoint: /data/late\nsink: {connection: prod, topic: late-out}\n"
+    )
+    assert instance.apply("--execute").code == 0
+    result = instance("processors", "start", "-i", "board", "late", "--from", "latest", "--wait", "0s")
+    assert (result.code, "continues at the positions of its checkpoint /data/late" in result.err) == (code, code == 3)
+    assert bool(cluster.committed("board.late", [TopicPartition("flights", 0)])) == (code == 0)
+    assert ("late" in instance.state().desired) == (code == 0)
+
+
 def test_a_running_processor_is_neither_reset_nor_dropped(instance: Instance) -> None:
     instance.declare("late")
     instance.apply("--execute")

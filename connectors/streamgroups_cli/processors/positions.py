@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups.errors import GroupRejected, InvalidOption, UnknownTopic
 from streamgroups.groups.reset_plan import Scenario
 from streamgroups.instances.entries import Definition
 from streamgroups.positions import AtTime, Latest, TrimHorizon, parse_time_ms
@@ -118,7 +118,17 @@ def read_from(group: ProcessorGroup, text: str) -> None:
     Args:
         group: the group.
         text: the position.
+
+    Raises:
+        GroupRejected: if the checkpoint of the processor would undo the reset.
     """
+    declared = group.processor
+    if declared.undoes_resets:
+        raise GroupRejected(
+            f"The processor '{declared.name}' continues at the positions of its checkpoint {declared.checkpoint}, not at those of "
+            "its group; nothing was changed.",
+            remedy="Set 'onRestart: group' in its source, or another 'checkpoint', apply the file, and start it again.",
+        )
     from streamgroups_cli.groups.apply import ChangeOptions, carry_out
     from streamgroups_cli.groups.reset_plans import plan_scenario
 
