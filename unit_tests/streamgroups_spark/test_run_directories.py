@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from streamgroups.errors import InvalidOption
 from streamgroups_spark.processors import run_directories
 from streamgroups_spark.processors.run_directories import new_checkpoint, run_checkpoint, state_directory
 
@@ -17,7 +18,7 @@ import sys
 from pathlib import Path
 from streamgroups_spark.processors.run_directories import run_checkpoint
 with run_checkpoint("board.late") as checkpoint:
-    Path(checkpoint).mkdir()
+    Path(checkpoint.removeprefix("file://")).mkdir()
     print(checkpoint, flush=True)
     sys.stdin.read()
 """
@@ -29,11 +30,17 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def _path(checkpoint: str) -> Path:
+    """The local path of a checkpoint. Spark's default file system can be another one, so the URI has a scheme."""
+    assert checkpoint.startswith("file:///")
+    return Path(checkpoint.removeprefix("file://"))
+
+
 def _begin() -> tuple[subprocess.Popen[str], Path]:
     """Starts a run in a process of its own."""
     process = subprocess.Popen([sys.executable, "-c", _HELD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    return process, Path(process.stdout.readline().strip())
+    return process, _path(process.stdout.readline().strip())
 
 
 def test_P1_a_killed_run_leaves_a_checkpoint_for_the_next_one_to_delete() -> None:
@@ -44,10 +51,10 @@ def test_P1_a_killed_run_leaves_a_checkpoint_for_the_next_one_to_delete() -> Non
         killed.kill()
         killed.wait(30)
         with run_checkpoint("board.late") as checkpoint:
-            Path(checkpoint).mkdir()
+            _path(checkpoint).mkdir()
             assert (old.exists(), kept.exists()) == (False, True)
-            assert Path(checkpoint) not in (old, kept)
-        assert not Path(checkpoint).exists()
+            assert _path(checkpoint) not in (old, kept)
+        assert not _path(checkpoint).exists()
         assert sorted(it.name for it in kept.parent.iterdir()) == [kept.name, f"{kept.name}.lock"]
     finally:
         for process in (killed, live):
@@ -71,7 +78,7 @@ def test_P1_a_run_that_cleans_up_meets_the_new_file_of_another_one(
     with run_checkpoint("board.late") as checkpoint:
         assert len(created) == 1
         assert not created[0].exists()
-        assert Path(f"{checkpoint}.lock").exists()
+        assert _path(f"{checkpoint}.lock").exists()
     assert not list((directory / "board.late" / "runs").iterdir())
 
 
@@ -81,3 +88,11 @@ def test_the_directories_of_a_group_are_its_own(directory: Path, monkeypatch: py
     monkeypatch.delenv("STREAMGROUPS_PROCESSORS")
     monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
     assert state_directory("board.late") == "/var/state/streamgroups/processors/board.late/state"
+
+
+def test_the_directory_of_processors_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGROUPS_PROCESSORS", "hdfs://nn/processors")
+    with pytest.raises(
+        InvalidOption, match="STREAMGROUPS_PROCESSORS is 'hdfs://nn/processors', which is no local directory"
+    ):
+        new_checkpoint("board.late")

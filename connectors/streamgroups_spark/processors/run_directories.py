@@ -15,12 +15,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from streamgroups.errors import InvalidOption
+
 _VARIABLE = "STREAMGROUPS_PROCESSORS"
 
 
 def processors_directory() -> Path:
-    """Returns the directory of all processors of this user on this machine: ``STREAMGROUPS_PROCESSORS``, or that of XDG."""
+    """Returns the directory of all processors of this user on this machine: ``STREAMGROUPS_PROCESSORS``, or that of XDG.
+
+    Raises:
+        InvalidOption: if the variable is a URI.
+    """
     named = os.environ.get(_VARIABLE)
+    if named and "://" in named:
+        raise InvalidOption(
+            f"{_VARIABLE} is '{named}', which is no local directory.",
+            remedy="Use a directory of this machine. The key 'checkpoint' of a processor can be on another file system.",
+        )
     if named:
         return Path(named).expanduser().absolute()
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
@@ -33,13 +44,13 @@ def state_directory(group_id: str) -> str:
 
 
 def new_checkpoint(group_id: str) -> str:
-    """Returns the path of a new checkpoint, which nothing creates or deletes yet."""
-    return str(_runs(group_id) / uuid.uuid4().hex)
+    """Returns the URI of a new checkpoint, which nothing creates or deletes yet."""
+    return _uri(_new(group_id))
 
 
 @contextmanager
 def run_checkpoint(group_id: str) -> Iterator[str]:
-    """Returns the path of a new checkpoint for one run, and deletes it at the end of the block.
+    """Returns the URI of a new checkpoint for one run, and deletes it at the end of the block.
 
     Checkpoints of ended processes are deleted first.
 
@@ -51,7 +62,7 @@ def run_checkpoint(group_id: str) -> Iterator[str]:
     path, lock = _new_locked(group_id)
     try:
         _delete_ended(runs)
-        yield str(path)
+        yield _uri(path)
     finally:
         shutil.rmtree(path, ignore_errors=True)
         _lock_of(path).unlink(missing_ok=True)
@@ -61,10 +72,19 @@ def run_checkpoint(group_id: str) -> Iterator[str]:
 def _new_locked(group_id: str) -> tuple[Path, int]:
     """A new checkpoint, and its lock. Another run that cleans up can lock and delete a new file first: then it is another file."""
     while True:
-        path = Path(new_checkpoint(group_id))
+        path = _new(group_id)
         lock = _locked(_lock_of(path))
         if lock is not None:
             return path, lock
+
+
+def _new(group_id: str) -> Path:
+    return _runs(group_id) / uuid.uuid4().hex
+
+
+def _uri(path: Path) -> str:
+    """The path with its scheme. Spark finds a path without one on its default file system, such as HDFS."""
+    return f"file://{path}"
 
 
 def _runs(group_id: str) -> Path:
