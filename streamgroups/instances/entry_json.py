@@ -84,7 +84,9 @@ def write_entry(entry: Entry) -> tuple[bytes, bytes | None]:
     if isinstance(entry, Removed):
         return key_of(entry).encode(), None
     fields = {name: value for name, value in {"v": _VERSION, **_fields(entry)}.items() if value is not None}
-    return key_of(entry).encode(), json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    # A question mark replaces half of a surrogate pair, which UTF-8 does not have.
+    return key_of(entry).encode(), text.encode("utf-8", "replace")
 
 
 def read_entry(key: bytes | None, value: bytes | None) -> Entry:

@@ -11,12 +11,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from streamgroups.errors import StreamGroupsError
+from streamgroups.printable import printable
 from streamgroups.supervision.failure_causes import MAX_CHARACTERS, Failure, failure_in, failure_of
 from streamgroups_kafka.client.jaas import redacted
 
 
 def cause_of(error: Exception, max_characters: int = MAX_CHARACTERS) -> Failure:
-    """Returns why a query or its batch failed, without secrets.
+    r"""Returns why a query or its batch failed, without secrets.
 
     Args:
         error: the exception.
@@ -24,10 +25,13 @@ def cause_of(error: Exception, max_characters: int = MAX_CHARACTERS) -> Failure:
 
     >>> cause_of(ConnectionError("sink:5432 is down")).what
     'ConnectionError: sink:5432 is down'
+    >>> print(cause_of(ValueError("bad \udcff")).what)
+    ValueError: bad \udcff
     """
     found = _found(error, max_characters)
     # Messages of Java can contain options of any source or sink.
-    return replace(found, what=redacted(found.what, ()))
+    # Any text can be there, such as half of a surrogate pair. No UTF-8 file, log or entry has it.
+    return replace(found, what=printable(redacted(found.what, ()), keep="\n\t"))
 
 
 def _found(error: Exception, max_characters: int) -> Failure:

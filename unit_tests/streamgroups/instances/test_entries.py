@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,6 +76,12 @@ _ENTRIES: st.SearchStrategy[Entry] = st.one_of(
     st.builds(Removed, st.sampled_from(["placement", "observed"]), _REPLICAS),
     st.just(Removed("manager", "")),
 )
+
+
+def test_an_error_with_half_of_a_surrogate_pair_is_written() -> None:
+    """Otherwise the thread that renews the lease of the worker would end."""
+    seen = Observation(Placement(Replica("late", 0), "w1", 1, 1), Observed.FAILED, 0, error="bad \udcff")
+    assert read_entry(*write_entry(seen)) == replace(seen, error="bad ?")
 
 
 @given(_ENTRIES)
