@@ -104,6 +104,12 @@ def test_a_number_where_a_text_is_needed_is_rejected_as_it_is_written(written: s
             b"!!python/name:os.system flights}",
             "late.yaml:2: The tag 'tag:yaml.org,2002:python/name:os.system' is not",
         ),
+        (b"flights}", b'"\\uD800"}', "late.yaml:2: A text contains half of a surrogate pair. Write the character, or"),
+        (
+            b"name: late-flights",
+            b"name: late-flights\nreplicas: 65",
+            "late.yaml:2: replicas: '65' is out of range. Write a number from 1 to 64.",
+        ),
         (b"flights}", b"!env TOPIC}", "late.yaml:2: The tag '!env' is not allowed."),
         (b"name: late-flights", b"<<: {name: x}\nname: late-flights", "late.yaml:1: A merge key '<<' is not allowed."),
         (b"name: late-flights", b"? [a]\n: 1\nname: late-flights", "late.yaml:1: A list or a table is not a key."),

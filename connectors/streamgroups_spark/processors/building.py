@@ -121,8 +121,8 @@ def _stream(run: Run, spark: SparkSession) -> DataFrame:
         options["stateLocation"] = state_directory(run.group_id)
     connection = connection_named(source.connection, KafkaConnection)
     given = {name.lower().removeprefix("kafka.") for name in source.options} | set(connection.settings)
-    protocol = source.options.get("kafka.group.protocol", connection.settings.get("group.protocol"))
-    if "session.timeout.ms" not in given and protocol != "consumer":
+    protocol = str(source.options.get("kafka.group.protocol", connection.settings.get("group.protocol")))
+    if "session.timeout.ms" not in given and protocol.strip().lower() != "consumer":
         options[_SESSION_TIMEOUT] = _SESSION_TIMEOUT_MS
     if source.repartitioned is not None:
         return read_repartitioned(spark, options=options, **source.repartitioned)

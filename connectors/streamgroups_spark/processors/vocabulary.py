@@ -16,6 +16,7 @@ from typing import Any
 
 import streamgroups as sg
 from streamgroups.event_time.settings import STREAM_TIME_OPTIONS
+from streamgroups.instances.entries import MAX_REPLICAS
 from streamgroups.query.position_options import ENDING
 from streamgroups_spark.source.source_options import OPTION_NAMES
 
@@ -173,7 +174,7 @@ def _keys() -> dict[str, Any]:
         "replicas": {
             "type": "integer",
             "minimum": 1,
-            "maximum": 1000,
+            "maximum": MAX_REPLICAS,
             "default": 1,
             "description": "The number of members of the group that run at once.",
         },
