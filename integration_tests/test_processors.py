@@ -135,6 +135,17 @@ def test_P1_a_declared_processor_is_exactly_once(board: Board, registered: Spark
     board.check(expected)
 
 
+def test_P1_a_run_does_not_use_the_default_file_system(board: Board, registered: SparkSession) -> None:
+    expected = flights(100, seed=8)
+    board.write(iter(expected.values))
+    registered.conf.set("fs.defaultFS", "hdfs://localhost:1")
+    try:
+        _run_all(board.declare(trigger="trigger: {availableNow: true}"), registered, board.instance)
+    finally:
+        registered.conf.unset("fs.defaultFS")
+    board.check(expected)
+
+
 @LONG
 def test_P1_a_repartitioned_topic_is_read_by_another_processor(
     tmp_path: Path,

@@ -10,16 +10,23 @@ from pathlib import Path
 import pytest
 
 from streamgroups.errors import InvalidOption
+from streamgroups_operators.locations import open_location
 from streamgroups_spark.processors import run_directories
-from streamgroups_spark.processors.run_directories import new_checkpoint, run_checkpoint, state_directory
+from streamgroups_spark.processors.run_directories import (
+    new_checkpoint,
+    processors_directory,
+    run_checkpoint,
+    state_directory,
+)
 
 _HELD = """
 import sys
 from pathlib import Path
 from streamgroups_spark.processors.run_directories import run_checkpoint
 with run_checkpoint("board.late") as checkpoint:
-    Path(checkpoint.removeprefix("file://")).mkdir()
-    print(checkpoint, flush=True)
+    path = Path(checkpoint.removeprefix("file://"))
+    path.mkdir()
+    print(path, flush=True)
     sys.stdin.read()
 """
 
@@ -31,16 +38,15 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _path(checkpoint: str) -> Path:
-    """The local path of a checkpoint. Spark's default file system can be another one, so the URI has a scheme."""
-    assert checkpoint.startswith("file:///")
-    return Path(checkpoint.removeprefix("file://"))
+    """The local directory of a checkpoint, as this library reads it."""
+    return Path(open_location(checkpoint)[1])
 
 
 def _begin() -> tuple[subprocess.Popen[str], Path]:
     """Starts a run in a process of its own."""
     process = subprocess.Popen([sys.executable, "-c", _HELD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    return process, _path(process.stdout.readline().strip())
+    return process, Path(process.stdout.readline().strip())
 
 
 def test_P1_a_killed_run_leaves_a_checkpoint_for_the_next_one_to_delete() -> None:
@@ -90,9 +96,26 @@ def test_the_directories_of_a_group_are_its_own(directory: Path, monkeypatch: py
     assert state_directory("board.late") == "/var/state/streamgroups/processors/board.late/state"
 
 
-def test_the_directory_of_processors_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STREAMGROUPS_PROCESSORS", "hdfs://nn/processors")
-    with pytest.raises(
-        InvalidOption, match="STREAMGROUPS_PROCESSORS is 'hdfs://nn/processors', which is no local directory"
-    ):
-        new_checkpoint("board.late")
+def test_P1_a_checkpoint_is_local_with_any_default_file_system(directory: Path) -> None:
+    """Spark resolves a path without scheme on ``fs.defaultFS``."""
+    for checkpoint in (new_checkpoint("board.late"), _entered()):
+        assert checkpoint.startswith(f"file://{directory}/board.late/runs/")
+        assert _path(checkpoint).parent == directory / "board.late" / "runs"
+
+
+def _entered() -> str:
+    with run_checkpoint("board.late") as checkpoint:
+        return checkpoint
+
+
+@pytest.mark.parametrize("uri", ["s3://key:hunter2@bucket/runs", "hdfs:///runs", "file:///runs", "file:/runs"])
+def test_P1_a_uri_is_not_the_directory_of_processors(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGROUPS_PROCESSORS", uri)
+    with pytest.raises(InvalidOption, match=r"STREAMGROUPS_PROCESSORS contains a URI .* local directory") as raised:
+        processors_directory()
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_directory_can_have_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGROUPS_PROCESSORS", "/var/a:b")
+    assert processors_directory() == Path("/var/a:b")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -18,21 +19,23 @@ from pathlib import Path
 from streamgroups.errors import InvalidOption
 
 _VARIABLE = "STREAMGROUPS_PROCESSORS"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)")
 
 
 def processors_directory() -> Path:
     """Returns the directory of all processors of this user on this machine: ``STREAMGROUPS_PROCESSORS``, or that of XDG.
 
     Raises:
-        InvalidOption: if the variable is a URI.
+        InvalidOption: if the variable contains a URI.
     """
     named = os.environ.get(_VARIABLE)
-    if named and "://" in named:
-        raise InvalidOption(
-            f"{_VARIABLE} is '{named}', which is no local directory.",
-            remedy="Use a directory of this machine. The key 'checkpoint' of a processor can be on another file system.",
-        )
     if named:
+        if uri := _SCHEME.match(named):
+            raise InvalidOption(
+                f"The environment variable {_VARIABLE} contains a URI that begins with '{uri[0]}'.",
+                remedy="Set it to the path of a local directory, as in /var/lib/streamgroups. For states on other storage, set "
+                "the option 'stateLocation' of the source.",
+            )
         return Path(named).expanduser().absolute()
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return (Path(base).expanduser() / "streamgroups" / "processors").absolute()
@@ -45,7 +48,7 @@ def state_directory(group_id: str) -> str:
 
 def new_checkpoint(group_id: str) -> str:
     """Returns the URI of a new checkpoint, which nothing creates or deletes yet."""
-    return _uri(_new(group_id))
+    return _uri(_new_path(group_id))
 
 
 @contextmanager
@@ -72,18 +75,18 @@ def run_checkpoint(group_id: str) -> Iterator[str]:
 def _new_locked(group_id: str) -> tuple[Path, int]:
     """A new checkpoint, and its lock. Another run that cleans up can lock and delete a new file first: then it is another file."""
     while True:
-        path = _new(group_id)
+        path = _new_path(group_id)
         lock = _locked(_lock_of(path))
         if lock is not None:
             return path, lock
 
 
-def _new(group_id: str) -> Path:
+def _new_path(group_id: str) -> Path:
     return _runs(group_id) / uuid.uuid4().hex
 
 
 def _uri(path: Path) -> str:
-    """The path with its scheme. Spark finds a path without one on its default file system, such as HDFS."""
+    # Spark resolves a path without scheme on its default file system, which can be HDFS. Hadoop does not decode '%' in it.
     return f"file://{path}"
 
 

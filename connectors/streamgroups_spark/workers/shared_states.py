@@ -28,6 +28,7 @@ def announce(host: str) -> None:
         host: the host of the worker.
 
     Raises:
+        InvalidOption: if the environment variable of the directory contains a URI.
         StateUnreachable: if the directory cannot be written.
     """
     _write(processors_directory(), "worker", host)
