@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from streamgroups.decoding.formats import Avro, Json, Protobuf
+from streamgroups.errors import FunctionFailed
 from streamgroups.event_time.window_shapes import hopping, session, tumbling
 from streamgroups.processors.processor import Reference
 from streamgroups.processors.schema import definition
@@ -47,6 +48,7 @@ def arguments_of(name: str, given: Mapping[str, Any], loading: Loading) -> dict[
 
     Raises:
         InvalidOption: if a value is invalid.
+        FunctionFailed: if a function that returns an aggregate raises an error.
 
     >>> arguments_of("windows", {"window": {"tumbling": "1 hour"}, "by": ["carrier"]}, None)
     {'window': tumbling('1h'), 'by': ['carrier']}
@@ -71,10 +73,7 @@ def _value(value: Any, rule: str | None, loading: Loading) -> Any:
     if rule == "functions":
         return [loading.function(it) for it in (value if isinstance(value, list) else [value])]
     if rule == "aggregates":
-        return {
-            key: it if isinstance(it, str) else _aggregate(loading.function(it["function"]))
-            for key, it in value.items()
-        }
+        return {key: it if isinstance(it, str) else _aggregate(it["function"], loading) for key, it in value.items()}
     if rule == "migrations":
         return {int(version): loading.function(it) for version, it in value.items()}
     if rule == "registry":
@@ -84,9 +83,18 @@ def _value(value: Any, rule: str | None, loading: Loading) -> Any:
     raise NotImplementedError(rule)
 
 
-def _aggregate(found: Any) -> Any:
-    """A function that returns an aggregate, or the aggregate itself."""
-    return found() if callable(found) else found
+def _aggregate(reference: Reference, loading: Loading) -> Any:
+    """The aggregate that a reference names, or that its function returns."""
+    found = loading.function(reference)
+    if not callable(found):
+        return found
+    try:
+        return found()
+    except Exception as e:
+        raise FunctionFailed(
+            f"Function '{reference}' raised {type(e).__name__}: {e}.",
+            remedy="Name a function without arguments that returns an aggregate, or the aggregate itself.",
+        ) from e
 
 
 def _constructed(definition_name: str, value: Mapping[str, Any], loading: Loading) -> Any:
