@@ -257,8 +257,8 @@ MUTANTS = (
         "I32",
         "instances",
         "streamgroups/instances/requests.py",
-        "min(before.request + 1, MAX_NUMBER)",
-        "min(before.request, MAX_NUMBER)",
+        "before.request if before else 0]) + 1, MAX_NUMBER)",
+        "before.request if before else 0]), MAX_NUMBER)",
         "a failed processor does not start again",
     ),
     Mutant(

@@ -22,6 +22,7 @@ from streamgroups.instances.entries import (
 )
 from streamgroups.instances.instance_state import InstanceState, apply
 from streamgroups.instances.manager import ManagerSettings, Memory, Plan, Self, plan
+from streamgroups.instances.requests import started
 from streamgroups.instances.worker import Run, decide
 
 ME = Self("host", 1, 0)
@@ -42,6 +43,7 @@ class Instance:
     memory: Memory = field(default_factory=Memory)
     now_ms: int = 1_000
     runs: dict[str, dict[Replica, Run]] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
     frozen: set[str] = field(default_factory=set)
     exited: dict[str, str] = field(default_factory=dict)
     written: list[Entry] = field(default_factory=list)
@@ -58,15 +60,15 @@ class Instance:
         for name in names:
             if name not in self.state.definitions:
                 self.define(name)
-            before = self.state.desired.get(name)
-            self.write(Desired(name, True, before.request + 1 if before else 1))
+            self.write(started(self.state, name))
 
     def stop(self, *names: str) -> None:
         for name in names:
             self.write(Desired(name, False, self.state.desired[name].request))
 
     def drop(self, name: str) -> None:
-        self.write(Removed("definition", name), Removed("desired", name))
+        observed = [Removed("observed", it) for it in self.state.observed if it.processor == name]
+        self.write(Removed("definition", name), Removed("desired", name), *observed)
 
     def kill(self, worker: str) -> None:
         """Kills a process: it sends no heartbeat."""
@@ -76,6 +78,7 @@ class Instance:
         """Gives the query of a replica up."""
         placement = self.state.placements[replica]
         self.runs[placement.worker].pop(replica)
+        self.ended.add(placement.number)
         self.write(
             Observation(placement, Observed.FAILED, self.now_ms, error_code="data_loss", error="Records are gone.")
         )
@@ -115,12 +118,12 @@ class Instance:
             return
         self.write(replace(lease, heartbeat=lease.heartbeat + 1, at_ms=self.now_ms))
         runs = self.runs[worker]
-        for replica in decide(self.state, worker, lease.slots, runs, ended=set(), must_stop=None).stop:
+        for replica in decide(self.state, worker, lease.slots, runs, ended=self.ended, must_stop=None).stop:
             placement = runs.pop(replica).placement
             seen = self.state.observed.get(replica)
             if seen is None or seen.placement == placement:
                 self.write(Observation(placement, Observed.STOPPED, self.now_ms))
-        for placement in decide(self.state, worker, lease.slots, runs, ended=set(), must_stop=None).start:
+        for placement in decide(self.state, worker, lease.slots, runs, ended=self.ended, must_stop=None).start:
             runs[placement.replica] = Run(placement)
             self.write(Observation(placement, Observed.RUNNING, self.now_ms))
 

@@ -134,6 +134,18 @@ def test_a_failed_processor_frees_its_slot_and_starts_with_the_next_request() ->
     assert instance.where("proc02") not in ([None], [worker])
 
 
+def test_a_failed_processor_that_is_defined_again_without_a_manager_starts() -> None:
+    """Its old placement is in the topic, and its worker does not run it again."""
+    instance = running(1)
+    instance.fail(Replica("proc01", 0))
+    instance.drop("proc01")
+    instance.start("proc01")
+    instance.settle()
+    (worker,) = instance.where("proc01")
+    assert worker is not None
+    assert Replica("proc01", 0) in instance.runs[worker]
+
+
 def test_a_request_restarts_a_running_processor() -> None:
     instance = running(1)
     before = instance.state.placements[Replica("proc01", 0)]
@@ -207,7 +219,7 @@ def test_settings_have_bounds(wrong: dict[str, int]) -> None:
 
 
 _ACTIONS = st.one_of(
-    st.tuples(st.sampled_from(["start", "stop", "fail", "drop"]), st.integers(0, 7)),
+    st.tuples(st.sampled_from(["start", "stop", "fail", "drop", "replace"]), st.integers(0, 7)),
     st.tuples(st.sampled_from(["kill", "freeze", "thaw", "exit"]), st.integers(0, 5)),
     st.tuples(st.just("define"), st.integers(0, 23)),
     st.tuples(st.just("tick"), st.sampled_from([100, 1_000, 3_000, 10_000])),
@@ -243,11 +255,13 @@ def _act(instance: Instance, action: str, n: int) -> None:
         instance.stop(name)
     elif action == "drop" and name in instance.state.definitions:
         instance.drop(name)
-    elif action == "fail" and any(Replica(name, 0) in runs for runs in instance.runs.values()):
-        if Replica(name, 0) in instance.state.placements:
-            worker = instance.state.placements[Replica(name, 0)].worker
-            if Replica(name, 0) in instance.runs.get(worker, {}):
-                instance.fail(Replica(name, 0))
+    elif action == "fail":
+        _fail(instance, Replica(name, 0))
+    elif action == "replace":
+        # Without a manager in between.
+        _fail(instance, Replica(name, 0))
+        instance.drop(name)
+        instance.start(name)
     elif n < len(workers):
         if action in ("kill", "exit"):
             instance.kill(workers[n])
@@ -257,6 +271,12 @@ def _act(instance: Instance, action: str, n: int) -> None:
             instance.frozen.add(workers[n])
         elif action == "thaw":
             instance.frozen.discard(workers[n])
+
+
+def _fail(instance: Instance, replica: Replica) -> None:
+    placement = instance.state.placements.get(replica)
+    if placement is not None and replica in instance.runs.get(placement.worker, {}):
+        instance.fail(replica)
 
 
 def _check(instance: Instance, valid: dict[Replica, Placement], unusable: set[str], slots: int) -> None:
