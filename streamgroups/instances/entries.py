@@ -20,6 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", re.ASCII)
 #: The largest number of a placement or a request. A writer adds one, so it stays far below 64 bits.
 MAX_NUMBER = 2**52
 MAX_SLOTS = 64
+#: The largest number of replicas of a processor. The schema of processor files has it too.
 MAX_REPLICAS = 64
 
 

@@ -74,4 +74,5 @@ def shown(text: str, field: str = "") -> str:
     """
     if is_secret(field):
         return "***"
+    text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

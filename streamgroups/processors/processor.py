@@ -215,7 +215,7 @@ class Processor:
     @property
     def membership(self) -> str:
         """``shared`` or ``exclusive``."""
-        return self.source.options.get("membership", "shared").lower()
+        return self.source.options.get("membership", "shared").strip().lower()
 
     @property
     def undoes_resets(self) -> bool:

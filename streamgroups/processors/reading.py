@@ -27,6 +27,7 @@ from streamgroups.processors.processor import (
 from streamgroups.processors.rules import broken_rules
 from streamgroups.processors.schema import definition, schema
 from streamgroups.processors.schema_checks import differences
+from streamgroups.processors.storable_values import unstorable
 from streamgroups.processors.values import NO_LINE, Entry, Items, Node, Scalar, Table, node_of, plain
 
 _KINDS = {"table": SinkKind.POSTGRES, "uri": SinkKind.DELTA, "format": SinkKind.SPARK}
@@ -34,7 +35,7 @@ _LIMITS = ("max_per_batch", "max_share", "share_from_records")
 
 
 def read_processor(tree: Node, file: str = "") -> tuple[Processor | None, tuple[Problem, ...]]:
-    """Returns the processor of a tree, or all its problems.
+    """Returns the processor of a tree, or all its problems. Values that cannot be stored are reported first, without others.
 
     Args:
         tree: the values of a file or of a Python object.
@@ -43,6 +44,9 @@ def read_processor(tree: Node, file: str = "") -> tuple[Processor | None, tuple[
     >>> read_processor(node_of({"name": "late"}))[1][0].what
     "Key 'source' is missing."
     """
+    # An error about another mistake could contain such a value, and cannot be printed.
+    if unstored := tuple(unstorable(tree)):
+        return None, tuple(sorted(replace(it, file=file) for it in unstored))
     problems = [*differences(tree, schema())]
     processor = Processor("unnamed", Source(""))
     if isinstance(tree, Table):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from streamgroups.processors.client_options import assigns_ranges
 from streamgroups.processors.problems import Problem, is_secret
 from streamgroups.processors.processor import (
     DEFAULT_INSTANCE,
@@ -202,15 +203,10 @@ def _states(processor: Processor, line: Lines) -> Iterator[Problem]:
             if option in processor.source.options:
                 what = f"'{option}' divides a partition among tasks, but the step '{step.name}' keeps state for each partition."
                 yield Problem(line("source", option), f"source.{option}", what, "Remove the option.")
-        if step.name == "join" and processor.membership == "shared" and not _assigns_ranges(processor.source.options):
+        if step.name == "join" and processor.membership == "shared" and not assigns_ranges(processor.source.options):
             what = "A join over a shared stream needs the assignor 'range' of the consumer protocol."
             remedy = "Add 'kafka.group.protocol: consumer' and 'kafka.group.remote.assignor: range' to the source."
             yield Problem(step.line, f"steps[{number}].join", what, remedy)
-
-
-def _assigns_ranges(options: Mapping[str, str]) -> bool:
-    given = {name.lower(): value.lower() for name, value in options.items()}
-    return given.get("kafka.group.protocol") == "consumer" and given.get("kafka.group.remote.assignor") == "range"
 
 
 def _membership(processor: Processor, line: Lines) -> Iterator[Problem]:

@@ -175,7 +175,7 @@ def _of_scalar(scalar: Scalar, part: Mapping[str, Any], field: str) -> Iterator[
     text = shown(scalar.text, field)
     if "enum" in part and scalar.value not in part["enum"]:
         yield Problem(scalar.line, field, f"'{text}' is no valid value.", nearest(scalar.text, part["enum"]))
-    if "pattern" in part and isinstance(scalar.value, str) and not re.search(part["pattern"], scalar.value):
+    if "pattern" in part and isinstance(scalar.value, str) and not _matches(part["pattern"], scalar.value):
         yield Problem(scalar.line, field, f"'{text}' is not valid.", f"Write {part['x-expected']}.")
     if "minLength" in part and isinstance(scalar.value, str) and not scalar.value.strip():
         yield Problem(scalar.line, field, "The text is empty.", "Write a text, or remove the key.")
@@ -188,6 +188,11 @@ def _of_scalar(scalar: Scalar, part: Mapping[str, Any], field: str) -> Iterator[
             yield Problem(scalar.line, field, f"'{text}' is not a whole number.", "Write a whole number.")
     if part.get("format") == "duration" and scalar.value not in part.get("x-words", ()):
         yield from _of_duration(scalar, field)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    # In Python, '$' also matches before a line feed at the end.
+    return re.search(pattern, text) is not None and not text.endswith("\n")
 
 
 def _of_duration(scalar: Scalar, field: str) -> Iterator[Problem]:

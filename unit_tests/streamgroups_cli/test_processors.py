@@ -127,6 +127,23 @@ def test_P1_a_file_is_validated_without_spark(directory: Path) -> None:
     assert found.stdout.splitlines() == ["one.yaml: processor 'one' is valid.", "[]"]
 
 
+def test_P1_a_file_that_an_instance_cannot_store_is_not_valid(cli: CommandLine, directory: Path) -> None:
+    text = FILE.format(name="one").replace("delays", r'"\uD800"') + '"\\uD800": 1\n"\\uD800": 2\n'
+    (directory / "one.yaml").write_text(text)
+    found = cli("processors", "validate", "one.yaml")
+    assert (found.code, found.out) == (2, "")
+    assert [line.split(". ")[0] for line in found.err.splitlines()] == [
+        r"one.yaml:6: sink.table: The text contains half of a surrogate pair",
+        "one.yaml:8: A key contains half of a surrogate pair",
+        r"one.yaml:9: Key '\ud800' is there twice: it is also in line 8",
+    ]
+    cli("processors", "validate", "-o", "json", "one.yaml").out.encode()
+    (directory / "one.yaml").write_text(FILE.format(name="one") + "replicas: 65\n")
+    found = cli("processors", "validate", "one.yaml")
+    assert (found.code, found.out) == (2, "")
+    assert found.err == "one.yaml:8: replicas: '65' is out of range. Write a number from 1 to 64.\n"
+
+
 def test_P1_a_member_beyond_the_replicas_is_rejected_before_spark_starts(cli: CommandLine, directory: Path) -> None:
     found = cli("processors", "run", "one.yaml", "--member", "1")
     assert (found.code, found.out) == (2, "")

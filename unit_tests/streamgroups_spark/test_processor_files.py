@@ -104,7 +104,6 @@ def test_a_number_where_a_text_is_needed_is_rejected_as_it_is_written(written: s
             b"!!python/name:os.system flights}",
             "late.yaml:2: The tag 'tag:yaml.org,2002:python/name:os.system' is not",
         ),
-        (b"flights}", b'"\\uD800"}', "late.yaml:2: A text contains half of a surrogate pair. Write the character, or"),
         (
             b"name: late-flights",
             b"name: late-flights\nreplicas: 65",
@@ -131,6 +130,16 @@ def test_a_number_where_a_text_is_needed_is_rejected_as_it_is_written(written: s
             b"late-flights\n",
             b"@late\n",
             "late.yaml:1: The file is not YAML: found character '@' that cannot start any token. Put",
+        ),
+        (
+            b"late-flights.dlq",
+            b'"\\uD800"',
+            "late.yaml:9: dead_letters.topic: The text contains half of a surrogate pair.",
+        ),
+        (
+            b"flights.dlq",
+            b"flights.dlq, max_share: 1e999",
+            "late.yaml:9: dead_letters.max_share: '1e999' is not a finite",
         ),
         (b"subscribe: flights", b"subscribe:", "late.yaml:2: source.subscribe: The value is missing."),
     ],

@@ -22,6 +22,7 @@ from streamgroups.dlq.limits import DeadLetters
 from streamgroups.errors import InvalidOption
 from streamgroups.extras import load
 from streamgroups.processors.arguments import arguments_of
+from streamgroups.processors.client_options import needs_session_timeout
 from streamgroups.processors.problems import check
 from streamgroups.processors.processor import (
     DEFAULT_INSTANCE,
@@ -120,9 +121,7 @@ def _stream(run: Run, spark: SparkSession) -> DataFrame:
     if run.processor.states and run.processor.state_location is None:
         options["stateLocation"] = state_directory(run.group_id)
     connection = connection_named(source.connection, KafkaConnection)
-    given = {name.lower().removeprefix("kafka.") for name in source.options} | set(connection.settings)
-    protocol = str(source.options.get("kafka.group.protocol", connection.settings.get("group.protocol")))
-    if "session.timeout.ms" not in given and protocol.strip().lower() != "consumer":
+    if needs_session_timeout(source.options, connection.settings):
         options[_SESSION_TIMEOUT] = _SESSION_TIMEOUT_MS
     if source.repartitioned is not None:
         return read_repartitioned(spark, options=options, **source.repartitioned)

@@ -21,7 +21,6 @@ from streamgroups.processors.values import Entry, Items, Node, Scalar, Table
 _MAX_BYTES = 256 * 1024
 _MAX_DEPTH = 32
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _OCTAL, _HEX = re.compile(r"0o([0-7]{1,30})"), re.compile(r"0x([0-9a-fA-F]{1,30})")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,30}|[0-9]{1,30}(?:\.[0-9]{0,30})?)(?:[eE][-+]?[0-9]{1,3})?")
 _WORDS: dict[str, Any] = {
@@ -150,10 +149,6 @@ class _Parser:
                 event, f"The tag '{shown(event.tag)}' is not allowed.", "Remove it. Quotes make any value a text."
             )
         if isinstance(event, events.ScalarEvent):
-            if _SURROGATE.search(event.value):
-                self._add(
-                    event, "A text contains half of a surrogate pair.", "Write the character, or '\\U' and 8 digits."
-                )
             return _scalar(event)
         if isinstance(event, events.SequenceStartEvent):
             return self._items(event, depth)

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamgroups.connections.references import FromEnvironment
 from streamgroups.errors import InvalidProcessor, error_of
+from streamgroups.instances.entries import MAX_REPLICAS
+from streamgroups.instances.entry_json import read_definition, read_entry, write_entry
+from streamgroups.processors.client_options import needs_session_timeout
 from streamgroups.processors.processor import FunctionCall, Processor, SinkKind, Sql, UserFunction
 from streamgroups.processors.reading import processor_of, read_processor
 from streamgroups.processors.rules import conflicts, warnings
@@ -215,7 +219,21 @@ def test_options_of_the_source_are_texts() -> None:
             {"connection": "warehouse", "table": "delays"},
             "Table 'delays' is also the table of the output",
         ),
-        (("replicas",), 0, "replicas: '0' is out of range. Write a number from 1 to 1000."),
+        (("replicas",), 0, "replicas: '0' is out of range. Write a number from 1 to 64."),
+        (("replicas",), 65, "replicas: '65' is out of range. Write a number from 1 to 64."),
+        (("name",), "late\n", "name: 'late\n' is not valid."),
+        (("steps", 1, "sql"), "SELECT '\ud83d'", "steps[1].sql: The text contains half of a surrogate pair. Write the"),
+        (("sink", "key", 1), "\ude00", "sink.key[1]: The text contains half of a surrogate pair."),
+        (
+            ("steps", 3, "windows", "aggregate"),
+            {"\ud800": "count(*)"},
+            "aggregate: A key contains half of a surrogate pair.",
+        ),
+        (
+            ("sink",),
+            {"format": "console", "options": {"n": float("inf")}},
+            "sink.options.n: 'inf' is not a finite number.",
+        ),
         (("replicas",), 1.5, "replicas: '1.5' is not a whole number."),
         (("replicas",), True, "replicas: 'true' is not a whole number."),
         (("checkpoint",), "s3://bucket/late", "checkpoint: A lasting checkpoint needs one owner of all partitions."),
@@ -290,6 +308,32 @@ def test_a_join_of_a_shared_stream_needs_the_assignor_range() -> None:
     assert "needs the assignor 'range'" in _problems(document)[0]
     document["source"] |= {"kafka.group.protocol": "consumer", "kafka.group.remote.assignor": "range"}
     assert _problems(document) == []
+    document["source"] |= {"kafka.group.protocol": " CONSUMER "}
+    assert _problems(document) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "expected"),
+    [
+        ({}, {}, True),
+        ({"kafka.group.protocol": "Classic"}, {"group.protocol": "consumer"}, True),
+        ({"kafka.Group.Protocol": " CONSUMER "}, {}, False),
+        ({}, {"group.protocol": "Consumer"}, False),
+        ({"kafka.Session.Timeout.ms": "6000"}, {}, False),
+        ({}, {"session.timeout.ms": "6000"}, False),
+        ({}, {"group.protocol": FromEnvironment("PROTOCOL")}, False),
+    ],
+)
+def test_a_member_of_the_consumer_protocol_has_no_session_timeout(
+    options: dict[str, str], settings: dict[str, Any], expected: bool
+) -> None:
+    assert needs_session_timeout(options, settings) is expected
+
+
+def test_P2_an_instance_stores_the_largest_processor() -> None:
+    processor = processor_of(_changed("replicas", to=MAX_REPLICAS))
+    definition = read_definition(processor.name, {"document": processor.document})
+    assert read_entry(*write_entry(definition)) == definition
 
 
 def test_P1_two_processors_of_one_group_are_rejected() -> None:
