@@ -143,8 +143,8 @@ def test_a_batch_that_librdkafka_parses_ends_it(monkeypatch: pytest.MonkeyPatch)
     poison, fine = batch(record(0, value_size=-2)), batch(record(0))
     session = RawSession({P0: [stored(0, poison), stored(1, poison), stored(2, fine), stored(3, poison)]})
     assert fetched(session, monkeypatch) == [[0], [1]]
-    session = RawSession({P0: [stored(0, fine), stored(1, fine)]})
-    assert fetched(session, monkeypatch) == [[0]]
+    session = RawSession({P0: [stored(0, fine), stored(1, poison)]})
+    assert fetched(session, monkeypatch) == [], "librdkafka delivers the first one"
     assert fetched(RawSession({P0: []}), monkeypatch) == []
 
 
@@ -155,6 +155,22 @@ def test_aborted_records_are_not_read(monkeypatch: pytest.MonkeyPatch, isolation
     assert fetched(RawSession({P0: [data]}, aborted), monkeypatch, isolation) == [offsets]
     later = [SimpleNamespace(producer_id=5, first_offset=1), SimpleNamespace(producer_id=6, first_offset=0)]
     assert fetched(RawSession({P0: [data]}, later), monkeypatch, isolation) == [[0]]
+
+
+def test_aborted_batches_before_it_are_no_reason_to_seek(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka skips them without a change of the position."""
+    aborted = [SimpleNamespace(producer_id=5, first_offset=0)]
+    gone = batch(record(0), attributes=0x10, producer_id=5)
+    skipped = [stored(n, gone) for n in range(3)]
+    session = RawSession({P0: skipped}, aborted)
+    assert fetched(session, monkeypatch, "read_committed") == []
+    session = RawSession({P0: [*skipped, stored(3, batch(record(0, value_size=-2)))]}, aborted)
+    assert fetched(session, monkeypatch, "read_committed") == [[3]]
+
+
+def test_librdkafka_parses_earlier_message_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = struct.pack(">qiiBB", 0, 40, 0, 1, 0) + bytes(34)
+    assert fetched(RawSession({P0: [old]}), monkeypatch) == []
 
 
 def test_the_error_of_a_broker_is_left_to_librdkafka(monkeypatch: pytest.MonkeyPatch) -> None:

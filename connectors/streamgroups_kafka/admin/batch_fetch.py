@@ -16,7 +16,7 @@ from typing import Any
 
 from streamgroups.errors import BrokerUnreachable, StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka.admin.batch_parser import ParsedBatch, parse_batch
+from streamgroups_kafka.admin.batch_parser import AT_MAGIC, MAGIC, ParsedBatch, parse_batch
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.logs import ClientLog, client_log
@@ -36,7 +36,10 @@ _ONE_BATCH_BYTES = 1
 
 
 def fetched_batches(config: ClientConfig, ranges: Iterable[OffsetRange]) -> Iterator[tuple[OffsetRange, ParsedBatch]]:
-    """Yields the first batch of each range, and the next ones that librdkafka cannot parse.
+    """Yields the batches that librdkafka cannot parse, at the start of each range.
+
+    Batches without records can precede them, such as aborted ones. librdkafka skips these without a change of the position, so
+    a slow read of many of them is no reason to seek.
 
     Args:
         config: the configuration of the client.
@@ -57,20 +60,22 @@ def fetched_batches(config: ClientConfig, ranges: Iterable[OffsetRange]) -> Iter
         return
     with closing(session):
         for required in ranges:
-            is_first, next_offset = True, required.next_offset
+            next_offset = required.next_offset
             while next_offset < required.end_offset and time.monotonic() - started_s < _LAST_REQUEST_S:
                 rest = OffsetRange(required.topic_partition, next_offset, required.end_offset)
                 found = _batch(session, config, rest, log)
-                if found is None or (found.bad_length_offset is None and not is_first):
+                if found is None or (found.bad_length_offset is None and found.records):
                     break
                 if found.bad_length_offset is not None:
                     warn_of_flaw(required.topic_partition, found.bad_length_offset, Flaw.LENGTH)
-                yield required, found
-                is_first, next_offset = False, found.next_offset
+                    yield required, found
+                next_offset = found.next_offset
 
 
 def _batch(session: AdminSession, config: ClientConfig, required: OffsetRange, log: ClientLog) -> ParsedBatch | None:
-    """The batch at the start of a range, with the records of the range; ``None`` if the broker returns none."""
+    """The batch at the start of a range, with the records of the range; ``None`` if the broker returns none, or one in a format
+    before version 2, which librdkafka parses.
+    """
     tp = required.topic_partition
     try:
         answer = session.once(f"Reading {tp}", _fetch, session, config, tp, required.next_offset)
@@ -78,7 +83,7 @@ def _batch(session: AdminSession, config: ClientConfig, required: OffsetRange, l
         log.failed(f"{required} cannot be read without librdkafka: {e}")
         return None
     data = bytes(answer.records or b"")
-    if not data:
+    if not data or (len(data) > AT_MAGIC and data[AT_MAGIC] < MAGIC):
         return None
     try:
         found = parse_batch(tp, data, int(config.get("receive.message.max.bytes") or _MAX_BYTES))

@@ -23,7 +23,9 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 #: The size of base offset and length, which the length field excludes.
 _LOG_OVERHEAD = 12
 _AT_ATTRIBUTES = 21
-_MAGIC = 2
+#: Where each format has its number, and the one of record batches.
+AT_MAGIC = 16
+MAGIC = 2
 _CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _NONE, _SNAPPY = 0, 2
 _STREAMS = {1: "gzip", 3: "lz4", 4: "zstd"}
@@ -117,7 +119,7 @@ def parse_batch(tp: TopicPartition, data: bytes, max_bytes: int) -> ParsedBatch:
     try:
         base, length, _, magic, crc, attributes, delta, base_ms, max_ms, producer, _, _, n = _HEADER.unpack_from(data)
         end = _LOG_OVERHEAD + length
-        if magic != _MAGIC:
+        if magic != MAGIC:
             raise ValueError(f"its message format {magic} is not supported")
         if not _HEADER.size <= end <= len(data):
             raise ValueError("it is truncated")

@@ -68,7 +68,7 @@ def stored_records(
             arrived: Sequence[KafkaMessage] = consumer.consume(_AT_ONCE, _POLL_S)
             if ends is not None and not arrived and time.monotonic() > stalled_s:
                 ranges = [OffsetRange(tp, positions[tp], ends[tp]) for tp in sorted(open_)]
-                arrived = _not_parsed(config, consumer, ranges)
+                arrived = _not_parsed(config, consumer, ranges, positions)
             if arrived or time.monotonic() > stalled_s:
                 stalled_s = time.monotonic() + _STALLED_S
             for message in arrived:
@@ -89,14 +89,20 @@ def stored_records(
                     open_.discard(tp)
 
 
-def _not_parsed(config: ClientConfig, consumer: Consumer, ranges: Iterable[OffsetRange]) -> list[KafkaMessage]:
-    """Reads the batches that librdkafka cannot parse. It delivers neither their records nor an error."""
+def _not_parsed(
+    config: ClientConfig, consumer: Consumer, ranges: Iterable[OffsetRange], positions: dict[TopicPartition, int]
+) -> list[KafkaMessage]:
+    """Reads the batches that librdkafka cannot parse. It delivers neither their records nor an error. Sets the positions after
+    those without records, such as aborted ones.
+    """
     records: list[KafkaMessage] = []
     for required, found in fetched_batches(config, ranges):
         after = to_confluent(required.topic_partition, found.next_offset)
         consumer.incremental_unassign([after])
         consumer.incremental_assign([after])
         records += found.records
+        if not found.records:
+            positions[required.topic_partition] = found.next_offset
     return records
 
 
