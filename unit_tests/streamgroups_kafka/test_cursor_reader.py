@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Collection, Mapping
 
@@ -89,6 +90,25 @@ def test_G13_an_end_that_was_seen_before_records_came_in_ends_nothing(reading: R
     reading.consumer.then(lambda: records(P0, 0)[0], lambda: records(P0, 1)[0])
     found, batch = reading.read({P0: 0})
     assert (found, batch.reached) == ([(0, 0), (0, 1)], {P0: 2})
+
+
+def test_G4_records_of_other_partitions_do_not_delay_the_read_without_librdkafka(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka cannot parse the first record of the other partition, which stays at its position."""
+    monkeypatch.setattr(cursor_reader, "_ENOUGH_S", 0.0)
+    monkeypatch.setattr(cursor_reader, "_STALLED_S", 0.2)
+    reading.hold(P0, 0, 10**9)
+    reading.hold(P1, 0, 5)
+    stalled: list[Mapping[TopicPartition, int]] = []
+    monkeypatch.setattr(reading.reader, "_read_not_parsed", stalled.append)
+    deadline_s, next_offset = time.monotonic() + 30, 0
+    while not stalled and time.monotonic() < deadline_s:
+        reading.consumer.fetched = deque(records(P0, next_offset))
+        found, batch = reading.read({P0: next_offset, P1: 0})
+        assert (found, batch.reached) == ([(0, next_offset)], {P0: next_offset + 1, P1: 0})
+        next_offset += 1
+    assert stalled == [{P1: 5}]
 
 
 def test_at_the_end_there_is_nothing_and_nothing_is_waited_for(reading: Reading) -> None:

@@ -84,7 +84,8 @@ class RecordReader:
         self._waiting: deque[KafkaMessage] = deque()
         self._rejection: StreamGroupsError | None = None
         self._last_error = ""
-        self._stalled_s = 0.0
+        #: Since when a partition has no message although its log continues. Requests for other partitions do not change it.
+        self._behind_s: dict[TopicPartition, float] = {}
         self._log = client_log(config.get("bootstrap.servers"))
 
     def read(
@@ -100,7 +101,6 @@ class RecordReader:
         count = size_bytes = 0
         ends: Mapping[TopicPartition, int] | None = None
         began_s = time.monotonic()
-        self._stalled_s = began_s + _STALLED_S
         while count < limit and size_bytes < self._max_bytes:
             if not self._waiting:
                 self._waiting.extend(self._consumer.consume(limit - count, 0))
@@ -109,7 +109,7 @@ class RecordReader:
                 if all(self._next[tp] >= ends[tp] for tp in positions):
                     break
                 waited_s = time.monotonic() - began_s
-                if found and waited_s > _ENOUGH_S:
+                if found and waited_s > _ENOUGH_S and not self._stalled(ends):
                     break
                 self._wait(ends, waited_s)
                 continue
@@ -142,7 +142,6 @@ class RecordReader:
         messages: list[Message] = []
         ends: Mapping[TopicPartition, int] | None = None
         began_s = time.monotonic()
-        self._stalled_s = began_s + _STALLED_S
         while self._next[tp] < end_offset:
             if not self._waiting:
                 self._waiting.extend(self._consumer.consume(_REPEATED_AT_ONCE, 0))
@@ -178,6 +177,7 @@ class RecordReader:
         if new:
             self._consumer.incremental_assign([to_confluent(tp, n) for tp, n in new.items()])
         self._next = dict(positions)
+        self._behind_s = {tp: since_s for tp, since_s in self._behind_s.items() if tp in positions and tp not in new}
 
     def _ends(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         ends = self._offsets.end_offsets(list(positions))
@@ -199,19 +199,26 @@ class RecordReader:
                     "The cursor stays valid: send the request again. Check that the leaders of these partitions are up."
                 ),
             )
-        if time.monotonic() > self._stalled_s:
-            self._read_not_parsed(ends)
-            self._stalled_s = time.monotonic() + _STALLED_S
+        if stalled := self._stalled(ends):
+            self._read_not_parsed(stalled)
+            self._behind_s = dict.fromkeys(self._behind_s, time.monotonic())
             return
         message = self._consumer.poll(_POLL_S)
         if message is not None:
             self._waiting.append(message)
 
+    def _stalled(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The ends of the partitions that have had no message for some time although their logs continue."""
+        now_s = time.monotonic()
+        behind = [tp for tp, end in ends.items() if self._next[tp] < end]
+        self._behind_s = {tp: self._behind_s.get(tp, now_s) for tp in behind}
+        return {tp: ends[tp] for tp in behind if now_s - self._behind_s[tp] > _STALLED_S}
+
     def _read_not_parsed(self, ends: Mapping[TopicPartition, int]) -> None:
         """Reads the batches that librdkafka cannot parse. It delivers neither their messages nor an error."""
         with KAFKA_PYTHON:
             from streamgroups_kafka.admin.batch_fetch import fetched_batches
-        ranges = [OffsetRange(tp, self._next[tp], end) for tp, end in ends.items() if self._next[tp] < end]
+        ranges = [OffsetRange(tp, self._next[tp], end) for tp, end in ends.items()]
         for required, found in fetched_batches(self._config, ranges):
             tp = required.topic_partition
             self._consumer.incremental_unassign([to_confluent(tp)])
@@ -226,6 +233,7 @@ class RecordReader:
         tp = TopicPartition(message.topic() or "", -1 if message.partition() is None else message.partition())
         if error is None and tp in self._next:
             self._next[tp] = message.offset() + 1
+            self._behind_s.pop(tp, None)
             self._log.succeeded()
             self._rejection, self._last_error = None, ""
             return to_message(tp, message)
