@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,22 @@ def test_G12_an_iteration_that_another_thread_closes_commits_the_processed_messa
     closer.join(10)
     assert (world.committed(), world.group.owners()) == (9, {})
     assert list(run.messages) == []
+
+
+def test_G12_a_close_during_a_request_returns_no_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.cluster.produce(P0, 25)
+    run = Run(world)
+    get = run.session.get
+
+    def closed_meanwhile(*arguments: Any) -> Any:
+        found = get(*arguments)
+        run.closed.set()
+        run.iteration.end()
+        return found
+
+    monkeypatch.setattr(run.session, "get", closed_meanwhile)
+    assert list(run.messages) == []
+    assert (world.committed(), world.group.owners()) == (0, {})
 
 
 def test_an_iteration_leaves_although_its_last_commit_fails(world: World) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from streamgroups.cursors.cursor_tokens import GroupCursor
 from streamgroups.cursors.pending_ranges import acknowledge
-from streamgroups.errors import StreamGroupsError
+from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock
@@ -64,6 +64,9 @@ class Iteration:
                 messages, after = self._session.get(before, self._limit)
                 self._fetch = fetch = _Fetch(before, after)
                 for message in messages:
+                    # The close can be during the request.
+                    if self._closed.is_set():
+                        return
                     yield message
                     fetch.handled.append((message.topic_partition, message.offset))
                     if self._closed.is_set():
@@ -76,6 +79,10 @@ class Iteration:
                     came_ms = now_ms
                 elif self._is_idle(now_ms - came_ms) or self._closed.wait(_IDLE_S):
                     return
+        except FencedMember:
+            # The close has ended the instance during a request.
+            if not self._closed.is_set():
+                raise
         finally:
             self.end()
 
