@@ -117,6 +117,13 @@ def test_what_contradicts_or_is_missing_is_rejected(make: Callable[[], Any], mes
     assert "b-secret" not in str(raised.value)
 
 
+def test_a_sink_can_name_the_server_of_the_file_of_its_connection(file: Path, tmp_path: Path) -> None:
+    properties = tmp_path / "client.properties"
+    properties.write_text("bootstrap.servers=k:9092\n")
+    file.write_text(f'[connections.filed]\ntype = "kafka"\ncommand-config = "{properties}"\n')
+    KafkaSink(connection="filed", topic="out", bootstrap_servers="k:9092")
+
+
 def test_a_sink_needs_no_secret_before_its_query_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("THE_SECRET")
     sink = KafkaSink(connection="prod", topic="out", settings={"client.id": "mine"})

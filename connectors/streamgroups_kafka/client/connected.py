@@ -154,7 +154,11 @@ def check_explicit(connection: KafkaConnection, explicit: Mapping[str, str]) -> 
     Raises:
         InvalidOption: if an option contradicts it.
     """
-    with_explicit(connection, _settings(connection), explicit, prefix=KAFKA)
+    own = _settings(connection)
+    if connection.command_config is not None:
+        # Its file can set the others. Each process that connects checks all of them.
+        explicit = {name: it for name, it in explicit.items() if name in own}
+    with_explicit(connection, own, explicit, prefix=KAFKA)
 
 
 def _settings(connection: KafkaConnection) -> dict[str, Setting]:
