@@ -34,6 +34,8 @@ _GENERATORS = (
     "explode explode_outer inline inline_outer posexplode posexplode_outer stack variant_explode variant_explode_outer"
 )
 _REJECTED = frozenset(f"{_CLAUSES} {_GENERATORS}".split())
+#: Before FROM, the words of clauses are names of columns.
+_REJECTED_COLUMNS = frozenset(f"{_GENERATORS} select using".split())
 _CONDITION = [COLUMN, "is", "not", "null", "or"]
 _STRING = "''"
 
@@ -50,11 +52,13 @@ def keeps_letters(text: str) -> bool:
     False
     """
     tokens = _tokens(text)
-    if tokens[:1] != ["select"] or "from" not in tokens or not _UNKNOWN.isdisjoint(tokens):
+    end = _from(tokens)
+    if tokens[:1] != ["select"] or not end or not _UNKNOWN.isdisjoint(tokens):
         return False
-    end = tokens.index("from")
     columns, rest = tokens[1:end], tokens[end + 1 :]
-    if columns[:1] == ["distinct"] or rest[:1] != ["input"] or not _REJECTED.isdisjoint((*columns, *rest)):
+    if columns[:1] == ["distinct"] or rest[:1] != ["input"]:
+        return False
+    if not _REJECTED_COLUMNS.isdisjoint(columns) or not _REJECTED.isdisjoint(rest):
         return False
     names, condition = _after_input(rest[1:])
     if not any(_without_name(item, names) in (["*"], [COLUMN]) for item in _items(columns)):
@@ -73,6 +77,16 @@ def _tokens(text: str) -> list[str]:
         elif token["comment"] is None:
             found.append(token[0].lower())
     return found
+
+
+def _from(tokens: Sequence[str]) -> int:
+    """The index of the FROM outside of brackets; 0 without one."""
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += (token in ("(", "[")) - (token in (")", "]"))
+        if token == "from" and not depth and tokens[index - 1] != ".":
+            return index
+    return 0
 
 
 def _after_input(rest: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:

@@ -21,6 +21,8 @@ _OR = "dead_letter IS NOT NULL OR"
         f"SELECT * FROM input\nWHERE\t{_OR.lower()}(n > 2)",
         f"SELECT * -- WHERE n > 2\nFROM input /* LIMIT 3 */ WHERE {_OR} key LIKE '%\\'%' OR `limit` > 2",
         f"SELECT key, dead_letter FROM input i WHERE i.{_OR} NOT n > 2",
+        "SELECT topic, partition, offset, i.order, window, dead_letter FROM input i",
+        "SELECT extract(HOUR FROM window_start) AS h, i.dead_letter, trim(BOTH FROM a) FROM input i",
     ],
 )
 def test_P4_sql_keeps_letters(text: str) -> None:
