@@ -270,9 +270,12 @@ def test_completed_and_failed_processors_can_be_dropped(instance: Instance) -> N
         assert set(instance.state().definitions) == {"early"}
 
 
-@pytest.mark.parametrize(("restart", "code"), [("", 3), (", onRestart: checkpoint", 3), (", onRestart: group", 0)])
+@pytest.mark.parametrize(
+    ("restart", "has_run", "code"),
+    [("", True, 3), (", onRestart: checkpoint", True, 3), (", onRestart: group", True, 0), ("", False, 0)],
+)
 def test_F2_a_start_from_a_position_is_rejected_if_the_checkpoint_would_undo_it(
-    instance: Instance, restart: str, code: int
+    instance: Instance, restart: str, has_run: bool, code: int
 ) -> None:
     cluster = instance.cli.cluster
     cluster.create_topic("flights", 1)
@@ -282,9 +285,13 @@ def test_F2_a_start_from_a_position_is_rejected_if_the_checkpoint_would_undo_it(
         "checkpoint: /data/late\nsink: {connection: prod, topic: late-out}\n"
     )
     assert instance.apply("--execute").code == 0
+    p0 = TopicPartition("flights", 0)
+    if has_run:
+        cluster.commit("board.late", {p0: 4})
     result = instance("processors", "start", "-i", "board", "late", "--from", "latest", "--wait", "0s")
     assert (result.code, "continues at the positions of its checkpoint /data/late" in result.err) == (code, code == 3)
-    assert bool(cluster.committed("board.late", [TopicPartition("flights", 0)])) == (code == 0)
+    committed = cluster.committed("board.late", [p0])
+    assert {tp: it.next_offset for tp, it in committed.items()} == {p0: 10 if code == 0 else 4}
     assert ("late" in instance.state().desired) == (code == 0)
 
 

@@ -120,14 +120,14 @@ def read_from(group: ProcessorGroup, text: str) -> None:
         text: the position.
 
     Raises:
-        GroupRejected: if the checkpoint of the processor would undo the reset.
+        GroupRejected: if the processor has run, and its checkpoint would undo the reset.
     """
     declared = group.processor
-    if declared.undoes_resets:
+    if declared.undoes_resets and group.cluster.groups.committed_offsets([group.group_id])[group.group_id]:
         raise GroupRejected(
             f"The processor '{declared.name}' continues at the positions of its checkpoint {declared.checkpoint}, not at those of "
             "its group; nothing was changed.",
-            remedy="Set 'onRestart: group' in its source, or another 'checkpoint', apply the file, and start it again.",
+            remedy="Set 'onRestart: group' in its source, apply the file, and start it again.",
         )
     from streamgroups_cli.groups.apply import ChangeOptions, carry_out
     from streamgroups_cli.groups.reset_plans import plan_scenario
