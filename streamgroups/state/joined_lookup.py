@@ -84,7 +84,9 @@ def choose_together(
     ]
     here, there = left.next_offset, right.next_offset
     preferred = lineage({file: one for file, one, _ in found})
-    for among in ([it for it in found if it[0] in preferred], found):
+    # A first batch after the positions does not lead to them. Older states can.
+    began = {file for file, one, other in found if one.began_offset <= here and other.began_offset <= there}
+    for among in ([it for it in found if it[0] in preferred & began], found):
         choices = _latest(here, there, among)
         if choices is not None:
             return choices

@@ -85,6 +85,17 @@ def test_C3_W18_after_a_restore_no_states_of_the_abandoned_program_are_chosen() 
     assert [it.file for it in choices if isinstance(it, Stored)] == [file(3), file(3)]
 
 
+def test_S10_W18_older_states_lead_to_positions_before_a_lost_state() -> None:
+    """A state was lost, and the query began with an empty one."""
+    began = (
+        PartitionState(OffsetRange(LEFT, 90, 95), 90, TOPIC),
+        PartitionState(OffsetRange(RIGHT, 95, 99), 95, TOPIC),
+    )
+    lost = Manifest(file(9), "billing", "paid", "", tuple(replace(it, after=file(8)) for it in began))
+    choices = choose_together(*positions(30, 50), [*FILES, lost], FAIL)
+    assert [it.file for it in choices if isinstance(it, Stored)] == [file(3), file(3)]
+
+
 @pytest.mark.parametrize(
     ("at", "read_from"),
     [((9, 40), (3, 5)), ((2, 40), (2, 5)), ((9, 4), (3, 4)), ((1, 1), (1, 1))],
