@@ -50,8 +50,10 @@ def with_tool_marks(
             return ToolMark(reset, form=form)
         if not isinstance(kept, ToolMark):
             return ToolMark(reset, kept.identity, kept.state, form)
-        # The mark of an exported offset can be that of an earlier restore of its state. Then this change sets the offset too.
+        # The mark of an exported offset can be that of an earlier restore. Then this change sets the offset, as any reset does.
         is_same = tp in before and before[tp].next_offset == offsets[tp].next_offset
-        return replace(kept, reset=reset, form=form, kept_reset=kept.kept_reset if is_same else None)
+        is_restored = kept.is_restored and not keeps_program
+        kept_reset = kept.kept_reset if is_same else None
+        return replace(kept, reset=reset, form=form, kept_reset=kept_reset, is_restored=is_restored)
 
     return {tp: Committed(it.next_offset, mark(tp, it.metadata).encode()) for tp, it in offsets.items()}

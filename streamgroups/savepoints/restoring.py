@@ -284,8 +284,11 @@ def _with_state(committed: Committed, state: StateOrigin) -> ToolMark:
     mark = mark_of(committed.metadata)
     if mark is None:
         return ToolMark(NO_RESET, state=state)
-    kept = mark.kept_reset if isinstance(mark, ToolMark) and mark.kept_reset is not None else mark.reset
-    return ToolMark(NO_RESET, mark.identity, state, kept_reset=kept)
+    if not isinstance(mark, ToolMark):
+        return ToolMark(NO_RESET, mark.identity, state, kept_reset=mark.reset)
+    kept = mark.reset if mark.kept_reset is None else mark.kept_reset
+    # The flag belongs to the offset, which stays.
+    return ToolMark(NO_RESET, mark.identity, state, kept_reset=kept, is_restored=mark.is_restored)
 
 
 def _of_offset(state: StateOrigin, saved_offset: int, next_offset: int) -> StateOrigin:

@@ -32,10 +32,17 @@ def test_F2_the_reset_of_an_offset_that_stays_is_kept() -> None:
     offsets = {tp: Committed(4, mark.encode()) for tp in (P0, P1)}
     found = with_tool_marks(offsets, {P0: Committed(4), P1: Committed(6)}, "a1", 5)
     kept = {tp: ToolMark.parse(it.metadata) for tp, it in found.items()}
-    restored = ToolMark(AppliedReset(), state=New(), is_restored=True)
-    again = with_tool_marks({P0: Committed(4, restored.encode())}, {P0: Committed(6)}, "a1", 5)
-    assert ToolMark.parse(again[P0].metadata) == ToolMark(AppliedReset(5, "a1"), state=New(), is_restored=True)
     assert kept == {
         P0: ToolMark(AppliedReset(5, "a1"), state=New(), kept_reset=AppliedReset(7, "5f2c")),
         P1: ToolMark(AppliedReset(5, "a1"), state=New()),
     }
+
+
+def test_C2_only_a_restore_sets_a_restored_offset() -> None:
+    """The metadata of an exported offset can be that of an earlier restore."""
+    restored = ToolMark(AppliedReset(), state=New(), is_restored=True)
+    offsets, before = {P0: Committed(4, restored.encode())}, {P0: Committed(6)}
+    for keeps_program in (True, False):
+        found = with_tool_marks(offsets, before, "a1", 5, keeps_program=keeps_program)
+        expected = ToolMark(AppliedReset(5, "a1"), state=New(), is_restored=not keeps_program)
+        assert ToolMark.parse(found[P0].metadata) == expected

@@ -214,6 +214,7 @@ def test_C3_a_state_alone_replaces_that_of_the_committed_offsets(world: World) -
         (NO_RESET, None),
         (NO_RESET, None),
         (AppliedReset(7, "5f2c"), CommitMark(False, reset=AppliedReset(7, "5f2c"))),
+        (AppliedReset(9, "a1"), ToolMark(AppliedReset(9, "a1"), is_restored=True)),
     ):
         if like is not None:
             world.cli.cluster.commit("board", {P0: 25}, like.encode())
@@ -221,6 +222,7 @@ def test_C3_a_state_alone_replaces_that_of_the_committed_offsets(world: World) -
         mark = ToolMark.parse(world.cli.admin.committed_offsets(["board"])["board"][P0].metadata)
         assert mark is not None
         assert (mark.kept_reset, mark.reset.number > kept.number) == (kept, True)
+        assert mark.is_restored == isinstance(like, ToolMark), "the offset is that of an earlier restore"
     world.states.commit(15, world.first)
     early = world.restore(id_, "--state-only", "--execute")
     assert (early.code, "is before the savepoint" in early.err, world.committed()[P0][0]) == (3, True, 15)
