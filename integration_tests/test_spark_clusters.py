@@ -230,6 +230,7 @@ def test_doctor_reports_executors_without_the_library(cluster: SparkCluster, tmp
     (finding,) = executor_findings(doctor("--master", cluster.url, python=str(script)))
     assert finding["state"] == "problem"
     assert finding["what"].startswith("2 executors, on ")
-    assert f"{bare} (Python " in finding["what"]
+    # The script starts it in its directory, and executors name a Python in their directory by its relative path.
+    assert f": ./{bare.name} (Python " in finding["what"]
     assert "cannot import streamgroups: No module named 'streamgroups" in finding["what"]
     assert "Every task fails there." in finding["what"]
