@@ -25,7 +25,7 @@ from unit_tests.documents import ROOT, Block, blocks
 
 DOCS = ROOT / "docs"
 TIMEOUT_S = 120
-#: A page has many steps, each of which can take that long.
+#: A page has many steps. Each can take that long.
 pytestmark = pytest.mark.timeout(1_200)
 
 
