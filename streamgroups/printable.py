@@ -28,6 +28,15 @@ def printable(text: str, *, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else _escaped(ord(c)) for c in text)
 
 
+def has_half_pair(text: str) -> bool:
+    r"""Returns whether a text contains half of a surrogate pair, which UTF-8 does not have and JSON can escape.
+
+    >>> has_half_pair("\ud800"), has_half_pair("\U0001f600")
+    (True, False)
+    """
+    return any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def listed(items: Iterable[object], most: int = _MAX_LISTED) -> str:
     """The first items, separated by commas, and the number of the others.
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamgroups.errors import InvalidOption
+from streamgroups.printable import has_half_pair
 from streamgroups_schemas.avro_parts import type_of
 from streamgroups_schemas.avro_schemas import AvroSchema, Logical, References, logical_of, parsed
 
@@ -65,11 +66,6 @@ def number_of(branches: list[Any]) -> str | None:
     return _NUMBERS.get(frozenset(it if isinstance(it, str) else "another" for it in others))
 
 
-def _is_text(name: str) -> bool:
-    """Whether Arrow can store a name. JSON can escape half of a surrogate pair."""
-    return not any("\ud800" <= character <= "\udfff" for character in name)
-
-
 class _Types:
     """The types of one schema."""
 
@@ -112,7 +108,7 @@ class _Types:
                 remedy="Remove fields from the reader's schema.",
             )
         for it in record["fields"]:
-            if not _is_text(it["name"]):
+            if has_half_pair(it["name"]):
                 raise _no_type(path, "record", f"The name of the field {it['name']!a} is not valid Unicode.")
         self._within.add(name)
         found = [(it["name"], self.type(it["type"], (*path, it["name"]))) for it in record["fields"]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from streamgroups.printable import has_half_pair
 from streamgroups.processors.problems import Problem, shown
 from streamgroups.processors.values import Items, Node, Scalar, Table
 
@@ -34,7 +35,7 @@ def unstorable(node: Node, field: str = "") -> Iterator[Problem]:
 
 
 def _of_scalar(node: Scalar, field: str) -> Iterator[Problem]:
-    if isinstance(node.value, str) and _has_half_pair(node.value):
+    if isinstance(node.value, str) and has_half_pair(node.value):
         yield Problem(node.line, field, "The text contains half of a surrogate pair.", _CHARACTER)
     if isinstance(node.value, float) and not math.isfinite(node.value):
         what = f"'{shown(node.text, field)}' is not a finite number."
@@ -43,12 +44,8 @@ def _of_scalar(node: Scalar, field: str) -> Iterator[Problem]:
 
 def _of_table(table: Table, field: str) -> Iterator[Problem]:
     for it in table.entries:
-        if _has_half_pair(it.key):
+        if has_half_pair(it.key):
             # The key itself would be part of the output.
             yield Problem(it.line, field, "A key contains half of a surrogate pair.", _CHARACTER)
         else:
             yield from unstorable(it.value, f"{field}.{it.key}" if field else it.key)
-
-
-def _has_half_pair(text: str) -> bool:
-    return any("\ud800" <= c <= "\udfff" for c in text)

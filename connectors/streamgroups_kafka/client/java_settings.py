@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from streamgroups.connections.secret_names import KAFKA_SECRETS
 from streamgroups.errors import InvalidOption
+from streamgroups.printable import has_half_pair
 from streamgroups_kafka.client.jaas import (
     PROVIDER,
     STORES,
@@ -300,7 +301,7 @@ def _c_string(value: str) -> bool:
     """Whether librdkafka receives the complete value: a NUL would truncate it silently, and a lone surrogate is not
     UTF-8.
     """
-    return "\0" not in value and not any("\ud800" <= c <= "\udfff" for c in value)
+    return "\0" not in value and not has_half_pair(value)
 
 
 def _is_java_kinit(name: str, value: str) -> bool:

@@ -38,7 +38,6 @@ from streamgroups_kafka.cursors.position_checks import REFRESH_MS, TopicIds, che
 from streamgroups_kafka.cursors.reader import PartitionReaders, RecordReader
 
 _SHORTEST_KEY = 16
-_LEAVE_TIMEOUT_S = 45.0
 
 
 class GroupCursors:
@@ -274,7 +273,7 @@ class GroupCursors:
         claims = self._group_metadata_of(cursor)
         session = self._instances.find(claims)
         session.end(f"Instance '{claims.instance}' left group '{claims.group}' by leave_group.")
-        session.wait_until_left(_LEAVE_TIMEOUT_S)
+        session.wait_until_left()
 
     def messages(
         self,

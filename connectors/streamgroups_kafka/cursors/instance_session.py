@@ -33,6 +33,8 @@ from streamgroups_kafka.cursors.position_checks import TopicIds
 
 logger = logging.getLogger(__name__)
 
+#: How long a caller waits until an instance has left its group.
+LEAVE_TIMEOUT_S = 45.0
 #: The minimum interval between two metadata entries for a lease.
 _ENTRY_INTERVAL_MS = 1_000
 #: The minimum and maximum interval at which a request checks during a reset whether all members have paused.
@@ -178,7 +180,7 @@ class InstanceSession:
         with self._lock:
             self._end_now(what)
 
-    def wait_until_left(self, timeout_s: float) -> None:
+    def wait_until_left(self, timeout_s: float = LEAVE_TIMEOUT_S) -> None:
         """Waits until the instance has left the group."""
         with self._lock:
             left = self._left

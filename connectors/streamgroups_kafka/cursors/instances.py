@@ -30,7 +30,7 @@ from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors.group_cleanup import GroupRetention
 from streamgroups_kafka.cursors.group_operations import GroupOperations
-from streamgroups_kafka.cursors.instance_session import InstanceSession, Outside
+from streamgroups_kafka.cursors.instance_session import LEAVE_TIMEOUT_S, InstanceSession, Outside
 from streamgroups_kafka.cursors.position_checks import TopicIds, checked
 from streamgroups_kafka.cursors.reader import RecordReader
 from streamgroups_kafka.membership.member import KafkaMember
@@ -42,7 +42,6 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.2
 #: How often an instance applies reset requests between requests of the user. Other members wait for it.
 _POLL_RESET_REQUESTS_S = 0.4
-_LEAVE_TIMEOUT_S = 45.0
 #: How often instances that use the same name at the same time leave and retry.
 _ATTEMPTS = 3
 
@@ -158,12 +157,12 @@ class Instances:
         self._closing.set()
         with self._lock:
             # A signal handler can call this on a thread that is joining.
-            self._has_joined.wait_for(lambda: set(self._joining.values()) <= {threading.get_ident()}, _LEAVE_TIMEOUT_S)
+            self._has_joined.wait_for(lambda: set(self._joining.values()) <= {threading.get_ident()}, LEAVE_TIMEOUT_S)
             sessions = list(self._sessions.values())
         for session in sessions:
             session.end(f"Instance '{session.identity.instance}' left: its GroupCursors were closed.")
         for session in sessions:
-            session.wait_until_left(_LEAVE_TIMEOUT_S)
+            session.wait_until_left()
 
     # ---- creating ----------------------------------------------------------------------------------------------------
 
@@ -183,7 +182,7 @@ class Instances:
                     instance_request,
                     f"is live in this process until {until:%H:%M:%S} UTC, and longer if it sends another request",
                 )
-            session.wait_until_left(_LEAVE_TIMEOUT_S)
+            session.wait_until_left()
 
     def _join_alone(self, instance_request: InstanceRequest) -> InstanceSession:
         """Joins with a unique name. If two instances join with one name at the same time, both leave and retry."""
@@ -198,7 +197,7 @@ class Instances:
                 session.end(
                     f"Instance '{instance_request.instance}' left group '{instance_request.group}': another member uses its name."
                 )
-                session.wait_until_left(_LEAVE_TIMEOUT_S)
+                session.wait_until_left()
                 if not isinstance(e, GroupRejected) or not attempts_left:
                     raise
                 self._closing.wait(random.uniform(0.2, 1.5))
@@ -210,7 +209,7 @@ class Instances:
                     self._keep()
                     return session
             session.end(f"Instance '{instance_request.instance}' left: its GroupCursors were closed.")
-            session.wait_until_left(_LEAVE_TIMEOUT_S)
+            session.wait_until_left()
         raise closed_error()
 
     def _admit(self, instance_request: InstanceRequest) -> dict[TopicPartition, int]:

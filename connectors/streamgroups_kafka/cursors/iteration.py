@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 #: How long an iteration waits after an empty result before it reads again.
 _IDLE_S = 0.1
-_LEAVE_TIMEOUT_S = 45.0
 
 
 class Iteration:
@@ -103,7 +102,7 @@ class Iteration:
                 logger.warning("The end of an iteration of '%s' was not committed: %s", identity.instance, e)
             finally:
                 self._session.end(f"Instance '{identity.instance}' left group '{identity.group}': its iteration ended.")
-                self._session.wait_until_left(_LEAVE_TIMEOUT_S)
+                self._session.wait_until_left()
 
     def _is_idle(self, silent_ms: int) -> bool:
         return self._idle_timeout_ms is not None and silent_ms >= self._idle_timeout_ms

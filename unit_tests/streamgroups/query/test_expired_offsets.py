@@ -160,10 +160,9 @@ def test_F5_an_unfinished_batch_of_another_sink_is_read_again(caplog: pytest.Log
     assert "they have expired, or were deleted" in caplog.text
 
 
-def test_F5_partitions_of_other_members_are_not_written_again() -> None:
-    """A shared query has no positions of the partitions that others had."""
-    world = new_world(3, 2)
-    alice, bob = (Run(world, name, commits_offsets=True) for name in ("alice", "bob"))
+def two_members(world: World, *, commits_offsets: bool) -> tuple[Run, Run]:
+    """Alice reads flights-0, and bob flights-1. Both have records for their next batches."""
+    alice, bob = (Run(world, name, commits_offsets=commits_offsets) for name in ("alice", "bob"))
     alice.start()
     alice.batch()
     bob.start()
@@ -171,6 +170,13 @@ def test_F5_partitions_of_other_members_are_not_written_again() -> None:
         bob.batch()
     world.group.settle()
     world.produce(3, 2)
+    return alice, bob
+
+
+def test_F5_partitions_of_other_members_are_not_written_again() -> None:
+    """A shared query has no positions of the partitions that others had."""
+    world = new_world(3, 2)
+    alice, bob = two_members(world, commits_offsets=True)
     alice.batch()
     bob.batch()
     alice.batch()
@@ -241,14 +247,7 @@ def test_F5_a_committed_empty_state_stays_empty() -> None:
 
 def of_two_members(world: World, *, commits_offsets: bool) -> dict[str, Run]:
     """Alice reads flights-0, and bob flights-1. Both have finished their batches and are stopped."""
-    alice, bob = (Run(world, name, commits_offsets=commits_offsets) for name in ("alice", "bob"))
-    alice.start()
-    alice.batch()
-    bob.start()
-    while not bob.has_joined:
-        bob.batch()
-    world.group.settle()
-    world.produce(3, 2)
+    alice, bob = two_members(world, commits_offsets=commits_offsets)
     for run in (alice, bob, alice, bob):
         run.batch()
     for run in (alice, bob):
