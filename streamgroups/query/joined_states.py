@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import OperatorStates, TakeReports
 from streamgroups.query.packing import Packing, pack_together
-from streamgroups.state.joined_lookup import Choices, is_together
+from streamgroups.query.state_search import StateSearch
+from streamgroups.state.joined_lookup import is_together
 from streamgroups.state.joined_topics import JoinedTopics
-from streamgroups.state.origins import StateOrigin
-from streamgroups.state.state_lookup import Choice, OnMissingState, Position
+from streamgroups.state.state_lookup import OnMissingState, Position
 from streamgroups.state.task_plan import RangePlan
 
 logger = logging.getLogger(__name__)
@@ -35,15 +34,12 @@ class JoinedStates(OperatorStates):
         location: where state files are.
         group_id: the group of the query.
         run_id: the id of the run.
-        find_both: finds the states of the positions of a left and a right partition
-            (:func:`streamgroups.state.joined_lookup.choose_together`).
+        search: finds the states of positions that name none.
         take_reports: returns the reports of the tasks of a batch.
         now_ms: the time in milliseconds since the epoch.
         on_missing: what happens if no states lead to two positions.
         collect: deletes old states from time to time; called with the partitions of the member.
         operators: the operators of the query, in the order in which they process the records; the join is the last one.
-        is_written: see :class:`OperatorStates`.
-        searching: see :class:`OperatorStates`.
     """
 
     def __init__(
@@ -52,29 +48,25 @@ class JoinedStates(OperatorStates):
         location: str,
         group_id: str,
         run_id: str,
-        find_both: Callable[[Position, Position], Choices],
+        search: StateSearch,
         take_reports: TakeReports,
         now_ms: Callable[[], int],
         on_missing: OnMissingState = OnMissingState.FAIL,
         collect: Callable[[Collection[TopicPartition]], None] = lambda _: None,
         operators: tuple[str, ...] = (),
-        is_written: Callable[[Position, StateOrigin], bool] = lambda *_: True,
-        searching: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         super().__init__(
             location,
             group_id,
             run_id,
-            _one,
+            search,
             take_reports,
             now_ms,
             on_missing,
             collect,
             operators=operators,
-            is_written=is_written,
-            searching=searching,
         )
-        self._topics, self._find_both = topics, find_both
+        self._topics = topics
         #: Since when the records of a partition wait for its partner, and whether a warning was logged.
         self._waiting: dict[TopicPartition, tuple[int, bool]] = {}
 
@@ -158,9 +150,5 @@ class JoinedStates(OperatorStates):
         )
         if is_together(left, right):
             return [self._range_plan(r, it) for r, it in zip(ranges, owned, strict=True)]
-        choices = self._find_both(left, right)
+        choices = self._search.find_both(left, right)
         return [self._plan_of(r, it, choice) for r, it, choice in zip(ranges, owned, choices, strict=True)]
-
-
-def _one(position: Position) -> Choice:
-    raise AssertionError(f"the state of {position.topic_partition} is found together with that of its partner")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
@@ -22,6 +21,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.alignment import EventTimes
 from streamgroups.query.operator_time import OperatorTime
 from streamgroups.query.query_ports import BatchStates
+from streamgroups.query.state_search import StateSearch
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, sum_of_sizes, total
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
@@ -74,7 +74,7 @@ class OperatorStates(BatchStates):
         location: where state files are.
         group_id: the group of the query.
         run_id: the id of the run.
-        find: finds the state of a position that names none (:func:`streamgroups.state.state_lookup.choose`).
+        search: finds the states of positions that name none.
         take_reports: returns the reports of the tasks of a batch.
         now_ms: the time in milliseconds since the epoch.
         on_missing: what happens if no state leads to a position.
@@ -83,9 +83,6 @@ class OperatorStates(BatchStates):
         time: the event time by which batches are planned.
         flushes: whether the operator emits what is still open at the end of a bounded run.
         operators: the operators of the query, in the order in which they process the records.
-        is_written: whether the state of a position exists that continues the given one
-            (:func:`streamgroups.state.state_lookup.is_continued`).
-        searching: begins the searches of one batch, and ends them. These can share what they read.
     """
 
     def __init__(
@@ -93,7 +90,7 @@ class OperatorStates(BatchStates):
         location: str,
         group_id: str,
         run_id: str,
-        find: Callable[[Position], Choice],
+        search: StateSearch,
         take_reports: TakeReports,
         now_ms: Callable[[], int],
         on_missing: OnMissingState = OnMissingState.FAIL,
@@ -103,12 +100,10 @@ class OperatorStates(BatchStates):
         *,
         flushes: bool = False,
         operators: tuple[str, ...] = (),
-        is_written: Callable[[Position, StateOrigin], bool] = lambda *_: True,
-        searching: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._operators, self._is_written, self._searching = operators, is_written, searching
         self._location, self._group_id, self._run_id = location, group_id, run_id
-        self._find, self._take_reports, self._now_ms = find, take_reports, now_ms
+        self._search, self._take_reports, self._now_ms = search, take_reports, now_ms
+        self._operators = operators
         self._on_missing, self._collect = on_missing, collect
         self._figures: BatchFigures | None = None
         self._high_watermarks, self._time = high_watermarks, time
@@ -138,7 +133,7 @@ class OperatorStates(BatchStates):
 
     def is_written(self, r: OffsetRange, owned: Owned) -> bool:
         """See :meth:`BatchStates.is_written`."""
-        return self._is_written(Position(r.topic_partition, r.end_offset, UNNAMED, owned.identity), owned.state)
+        return self._search.is_written(Position(r.topic_partition, r.end_offset, UNNAMED, owned.identity), owned.state)
 
     def due(
         self, owned: Mapping[TopicPartition, Owned], next_offsets: Mapping[TopicPartition, int]
@@ -219,7 +214,7 @@ class OperatorStates(BatchStates):
         self._collect(owned.keys())
         watermark = self._time.watermark(owned, {r.topic_partition for r in batch.ranges if len(r)})
         group_ms = watermark.time_ms if isinstance(watermark, At) else None
-        with self._searching():
+        with self._search.searching():
             return [
                 TaskPlan(
                     self._location,
@@ -243,8 +238,7 @@ class OperatorStates(BatchStates):
         require_not_later(position, self._operators)
         if isinstance(owned.state, New | Named):
             return self._timed(RangePlan(r, owned.state, r.next_offset, owned.identity))
-        choice = self._find(position)
-        return self._plan_of(r, owned, choice)
+        return self._plan_of(r, owned, self._search.find(position))
 
     def _plan_of(self, r: OffsetRange, owned: Owned, choice: Choice) -> RangePlan:
         if isinstance(choice, Empty):

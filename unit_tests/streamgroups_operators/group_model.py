@@ -21,8 +21,8 @@ from streamgroups.query.group_time import GroupTime, watermark_of
 from streamgroups.query.operator_states import OperatorStates, StateReport
 from streamgroups.state.figures import StateSize
 from streamgroups.state.origins import UNNAMED, New
-from streamgroups.state.state_lookup import Choice, Position
 from streamgroups.state.task_plan import TaskPlan, decode, encode
+from streamgroups_operators.batch_search import BatchSearch
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_operators.window_operator import WindowOperator
@@ -96,16 +96,13 @@ class GroupQuery:
             "memory",
             "billing",
             self._run_id,
-            self._find,
+            BatchSearch(lambda: StateStore(self._scope, group.files)),
             lambda run_id, number: self._reports,
             lambda: group.now_ms,
             high_watermarks=group.high_watermarks,
             time=self._time,
             flushes=True,
         )
-
-    def _find(self, position: Position) -> Choice:
-        return StateStore(self._scope, self.group.files).find(position)
 
     def explain(self) -> StreamExplanation | None:
         """The event time of its partitions after the next poll, for people."""

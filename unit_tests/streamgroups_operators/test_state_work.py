@@ -113,7 +113,7 @@ def test_S10_the_searches_of_a_batch_list_and_read_each_file_once() -> None:
 
     def found(next_offset: int) -> set[StateFileName]:
         with search.searching():
-            choices = [search.stored.find(Position(tp(p), next_offset, UNNAMED)) for p in range(tasks * PARTITIONS)]
+            choices = [search.find(Position(tp(p), next_offset, UNNAMED)) for p in range(tasks * PARTITIONS)]
         return {it.file for it in choices if isinstance(it, Stored)}
 
     write(0)

@@ -6,7 +6,6 @@ Called by ``source.running_query`` before the first batch. Source: SEMANTICS S10
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Sequence
 
 from streamgroups.errors import InvalidOption, StreamGroupsError
@@ -22,11 +21,9 @@ from streamgroups.query.joined_states import JoinedStates
 from streamgroups.query.operator_states import OperatorStates, StateReport
 from streamgroups.query.query_ports import BatchStates
 from streamgroups.query.state_options import default_location
-from streamgroups.state.joined_lookup import Choices
 from streamgroups.state.joined_topics import JoinedTopics
-from streamgroups.state.origins import StateOrigin
-from streamgroups.state.state_lookup import Choice, Position
 from streamgroups.state.state_retention import Retention
+from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_operators.batch_search import BatchSearch
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.locations import files_below
@@ -70,25 +67,12 @@ def batch_states(
     """
     stages, location = check_stages(options, facts)
     stage, operators = stages[-1], tuple(it.operator for it in stages)
-    operator = stage.operator
-    group_id = str(options.group_id)
-    states = options.states
+    group_id, states = str(options.group_id), options.states
     files_of = [files_below(location, group_id, it) for it in operators]
 
     def stored() -> StoredStates:
         beside = [StoredStates(group_id, *it) for it in zip(operators[:-1], files_of[:-1], strict=True)]
-        return StoredStates(group_id, operator, files_of[-1], states.on_missing, beside)
-
-    search = BatchSearch(stored)
-
-    def find(position: Position) -> Choice:
-        return search.stored.find_kept(position) if stage.keeps_on_reset else search.stored.find(position)
-
-    def find_both(left: Position, right: Position) -> Choices:
-        return search.stored.find_both(left, right)
-
-    def is_written(position: Position, origin: StateOrigin) -> bool:
-        return search.stored.is_written(position, origin)
+        return StoredStates(group_id, stage.operator, files_of[-1], states.on_missing, beside)
 
     def take_reports(run_id: str, batch: int) -> list[StateReport]:
         return request_reports(session, run_id, batch)
@@ -100,15 +84,13 @@ def batch_states(
         found = cluster.committed(group_id, partitions)
         return {tp: Owned.committed(it.next_offset, it.metadata) for tp, it in found.items()}
 
-    def monotonic_ms() -> int:
-        return time.monotonic_ns() // 1_000_000
-
+    search, clock = BatchSearch(stored, keeps_on_reset=stage.keeps_on_reset), SteadyClock()
     collect = StateCollection(
-        [Collector(it, Retention(states.retention_ms), monotonic_ms) for it in files_of],
+        [Collector(it, Retention(states.retention_ms), clock) for it in files_of],
         group_id,
         cluster,
         partitions,
-        monotonic_ms,
+        clock,
         start,
     )
     if stage.topics is not None:
@@ -117,14 +99,12 @@ def batch_states(
             location,
             group_id,
             run_id,
-            find_both,
+            search,
             take_reports,
             now_ms,
             states.on_missing,
             collect,
             operators,
-            is_written,
-            search.searching,
         )
     ends = cluster.high_watermarks
     group_time = GroupTime(partitions, committed, cluster.identities, ends, now_ms, options.partition_idle_timeout_ms)
@@ -132,7 +112,7 @@ def batch_states(
         location,
         group_id,
         run_id,
-        find,
+        search,
         take_reports,
         now_ms,
         states.on_missing,
@@ -141,8 +121,6 @@ def batch_states(
         group_time if imported is None else LaterTime(group_time, imported),
         flushes=stage.flushes,
         operators=operators,
-        is_written=is_written,
-        searching=search.searching,
     )
 
 

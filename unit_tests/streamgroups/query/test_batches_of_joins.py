@@ -14,12 +14,13 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.joined_states import JoinedStates
 from streamgroups.query.operator_states import StateReport
 from streamgroups.query.packing import Packing
+from streamgroups.query.state_search import StateSearch
 from streamgroups.query.trigger_limits import Limits
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.joined_lookup import Choices
 from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.origins import Named
-from streamgroups.state.state_lookup import Empty, Position
+from streamgroups.state.state_lookup import Position
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World
 
 RUN = "1f3a9c2b7d10"
@@ -28,18 +29,25 @@ L0, L1, R0, R1 = (TopicPartition(topic, p) for topic in ("flights", "gates") for
 SETTINGS = Settings(subscription=Topics(("flights", "gates")))
 
 
+class Search(StateSearch):
+    """Finds no state."""
+
+    def __init__(self) -> None:
+        self.searched: list[tuple[Position, Position]] = []
+
+    def find_both(self, left: Position, right: Position) -> Choices:
+        self.searched.append((left, right))
+        return super().find_both(left, right)
+
+
 class States(JoinedStates):
     """The states of a join whose tasks always end."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(TOPICS, "/state", "airline", RUN, self._both, self._reports, world.clock)
+        self.search = Search()
+        super().__init__(TOPICS, "/state", "airline", RUN, self.search, self._reports, world.clock)
         self.world, self.run = world, None
-        self.searched: list[tuple[Position, Position]] = []
         self.planned: Callable[[], None] = lambda: None
-
-    def _both(self, left: Position, right: Position) -> Choices:
-        self.searched.append((left, right))
-        return Empty(left.next_offset), Empty(right.next_offset)
 
     def _reports(self, run_id: str, batch: int) -> list[StateReport]:
         assert isinstance(self.run, Run)
@@ -164,7 +172,7 @@ def test_W18_positions_that_a_tool_has_set_are_searched_together(world: World) -
     [plan] = run.source.task_plans([ranges])
     assert plan is not None
     assert [str(it.to_read) for it in plan.ranges] == ["flights-0[2,3)", "gates-0[1,3)"]
-    assert [(left.topic_partition, right.topic_partition) for left, right in states.searched] == [(L0, R0)]
+    assert [(left.topic_partition, right.topic_partition) for left, right in states.search.searched] == [(L0, R0)]
 
 
 def test_W18_a_pair_is_one_unit_of_tasks(world: World) -> None:

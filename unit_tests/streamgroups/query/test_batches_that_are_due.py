@@ -10,10 +10,10 @@ import pytest
 
 from streamgroups.groups.membership import InFlight
 from streamgroups.query.operator_states import OperatorStates, StateReport
+from streamgroups.query.state_search import StateSearch
 from streamgroups.query.trigger_limits import Limits
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import Named
-from streamgroups.state.state_lookup import Choice, Empty, Position
 from streamgroups.state.state_time import StateTime
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
@@ -34,16 +34,13 @@ class Operator:
             "/state",
             "airline",
             RUN,
-            self._find,
+            StateSearch(),
             self._reports,
             world.clock,
             high_watermarks=lambda partitions: self.high_watermarks(partitions),
             flushes=flushes,
         )
         self._files = 0
-
-    def _find(self, position: Position) -> Choice:
-        return Empty(position.next_offset)
 
     def _reports(self, run_id: str, batch: int) -> list[StateReport]:
         assert self.run is not None

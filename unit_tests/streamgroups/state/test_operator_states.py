@@ -18,6 +18,7 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import OperatorStates, StateReport
 from streamgroups.query.operator_time import OperatorTime
+from streamgroups.query.state_search import StateSearch
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState
@@ -52,16 +53,23 @@ class Time(OperatorTime):
         return self._watermark(owned, read)
 
 
+class Search(StateSearch):
+    """Finds this state; ``None``: each position names its state."""
+
+    def __init__(self, found: Choice | None) -> None:
+        self._found = found
+
+    def find(self, position: Position) -> Choice:
+        assert self._found is not None, f"the state of {position} is named"
+        return self._found
+
+
 def states(
     found: Choice | None = None,
     reports: tuple[StateReport, ...] = (),
     watermark: GroupWatermark | None = None,
     high_watermarks: Mapping[TopicPartition, int] | None = None,
 ) -> OperatorStates:
-    def find(position: Position) -> Choice:
-        assert found is not None, f"the state of {position} is named"
-        return found
-
     def take(run_id: str, batch: int) -> tuple[StateReport, ...]:
         assert (run_id, batch) == (RUN, 7)
         return reports
@@ -70,7 +78,7 @@ def states(
         "/state",
         "billing",
         RUN,
-        find,
+        Search(found),
         take,
         lambda: 1732334880000,
         high_watermarks=lambda _: high_watermarks or {},
