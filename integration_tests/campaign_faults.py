@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -356,27 +355,10 @@ def _add_partition(bootstrap: str, topic: str) -> None:
 
 
 def _crash_server(conninfo: str) -> None:
-    """Kills the process of a connection to PostgreSQL: the server closes all connections and recovers, as after a crash."""
-    # Imported late: only campaigns with PostgreSQL need it.
-    import psycopg
+    # Imported late: only campaigns with PostgreSQL need psycopg.
+    from streamgroups_testkit.postgres import crash_server
 
-    def is_up() -> bool:
-        with suppress(psycopg.OperationalError):
-            psycopg.connect(conninfo).close()
-            return True
-        return False
-
-    with psycopg.connect(conninfo) as victim, psycopg.connect(conninfo) as other:
-        os.kill(victim.info.backend_pid, signal.SIGKILL)
-
-        def is_closed() -> bool:
-            with suppress(psycopg.OperationalError):
-                other.execute("SELECT 1")
-                return False
-            return True
-
-        wait_until(is_closed, "PostgreSQL has closed all connections")
-    wait_until(is_up, "PostgreSQL has recovered")
+    crash_server(conninfo)
 
 
 def _kill_executor(pid: int, member: CampaignMember) -> None:

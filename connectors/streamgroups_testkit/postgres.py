@@ -116,20 +116,12 @@ class PostgresServer:
         self._keeper.communicate(timeout=30)
 
     def crash(self) -> None:
-        """Kills a server process. The server then closes all connections and recovers, as after a crash."""
-        with psycopg.connect(self.conninfo("postgres")) as victim, psycopg.connect(self.conninfo("postgres")) as other:
-            os.kill(victim.info.backend_pid, signal.SIGKILL)
-            # The victim's connection ends before the server notices. The server closes the other one when it recovers.
-            wait_until(lambda: not _alive(other), "PostgreSQL has closed all connections", 30, 0.02)
-        wait_until(self.answers, "PostgreSQL has recovered", 30, 0.02)
+        """See :func:`crash_server`."""
+        crash_server(self.conninfo("postgres"))
 
     def answers(self) -> bool:
         """Whether the server accepts connections."""
-        try:
-            psycopg.connect(self.conninfo("postgres")).close()
-        except psycopg.OperationalError:
-            return False
-        return True
+        return _answers(self.conninfo("postgres"))
 
     def conninfo(self, database: str, **more: str) -> str:
         """The connection string of a database, for the superuser by default."""
@@ -182,6 +174,27 @@ class PostgresServer:
         command = [str(self._programs / program), *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=self.directory, **self._as)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def crash_server(conninfo: str) -> None:
+    """Kills the process of a connection. The server then closes all connections and recovers, as after a crash.
+
+    Args:
+        conninfo: a connection string of the server, which runs on this machine.
+    """
+    with psycopg.connect(conninfo) as victim, psycopg.connect(conninfo) as other:
+        os.kill(victim.info.backend_pid, signal.SIGKILL)
+        # The victim's connection ends before the server notices. The server closes the other one when it recovers.
+        wait_until(lambda: not _alive(other), "PostgreSQL has closed all connections", 30, 0.02)
+    wait_until(lambda: _answers(conninfo), "PostgreSQL has recovered", 30, 0.02)
+
+
+def _answers(conninfo: str) -> bool:
+    try:
+        psycopg.connect(conninfo).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def _alive(connection: psycopg.Connection) -> bool:

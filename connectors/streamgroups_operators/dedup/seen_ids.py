@@ -47,13 +47,11 @@ class FilterCache:
         kept = {it: self._kept[it] for it in part if isinstance(it, Segment) and it in self._kept}
         rows = read.each([it for it in part if not isinstance(it, Segment) or it not in kept])
         for it in part:
-            if not isinstance(it, Segment):
-                yield BloomFilter.from_table(next(rows))
-                continue
-            found = kept.get(it)
+            found = kept.get(it) if isinstance(it, Segment) else None
             if found is None:
                 found = BloomFilter.from_table(next(rows))
-            self._keep(it, found)
+            if isinstance(it, Segment):
+                self._keep(it, found)
             yield found
 
     def _keep(self, segment: Segment, found: BloomFilter) -> None:
