@@ -31,7 +31,7 @@ from streamgroups_spark.bridge.rpc import (
     request_user,
     task_directory_of,
 )
-from streamgroups_spark.bridge.sockets import call
+from streamgroups_spark.bridge.sockets import call, unnamed
 from streamgroups_spark.messages.batch import LedgerRequest
 from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.session import new_session
@@ -187,6 +187,22 @@ def test_what_killed_sessions_have_left_is_removed(session: str, temporary: Path
         sessions = {path.name for path in directory_of(session).parent.iterdir()}
         assert sessions == {"alive", session[:12]}
         assert request_all("alive", REQUEST) == [True]
+
+
+def test_a_process_that_is_about_to_listen_is_kept(session: str, temporary: Path) -> None:
+    """Its socket exists, but it does not listen yet. Another process of this user starts a server or sends a request."""
+    starting = unnamed(directory_of("starting") / "one")
+    with socket.socket(socket.AF_UNIX) as new:
+        new.bind(str(starting))
+        with closing(SessionServer(session, "a", lambda _: True)):
+            assert starting.exists()
+        assert request_all("starting", REQUEST) == []
+        assert request_source("starting", {"run": "one"}, REQUEST) is None
+        assert starting.exists()
+        # A process that was killed here.
+        os.utime(starting, (0, 0))
+        with closing(SessionServer(session, "a", lambda _: True)):
+            assert not starting.parent.exists()
 
 
 def test_a_directory_that_others_may_enter_is_rejected(session: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
@@ -14,7 +17,7 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import FencedMember, StreamGroupsError
-from streamgroups_spark.bridge.sockets import Server, call
+from streamgroups_spark.bridge.sockets import Server, call, unnamed
 
 KEY = b"shared key"
 #: The time after which a process that hangs is given up.
@@ -98,6 +101,36 @@ def test_close_waits_for_the_responses_in_progress(path: Path) -> None:
     calling.join(10)
     assert (responses, path.exists()) == ([1], False)
     server.close()
+
+
+def test_a_server_listens_before_its_socket_has_the_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise another process could take it for one of a killed process, and remove it."""
+    listen, seen = socket.socket.listen, []
+
+    def listen_later(listening: socket.socket, backlog: int) -> None:
+        seen.append((path.exists(), unnamed(path).exists()))
+        listen(listening, backlog)
+
+    monkeypatch.setattr(socket.socket, "listen", listen_later)
+    with closing(Server(path, KEY, echo, 10)):
+        assert seen == [(False, True)]
+        assert call(path, KEY, 1, 10) == 1
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_process_that_ends_without_close_removes_its_socket_but_its_fork_does_not(path: Path) -> None:
+    listen = (
+        "import os, sys; from pathlib import Path; from streamgroups_spark.bridge.sockets import Server\n"
+        "server, path = Server(Path(sys.argv[1]), b'', bool, 1), Path(sys.argv[1])\n"
+        "pid = os.fork()\n"
+        "if not pid: sys.exit(0)\n"
+        "os.waitpid(pid, 0); print(path.exists())"
+    )
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", listen, str(path)], env=paths, capture_output=True, text=True, check=True
+    )
+    assert (ended.stdout, path.exists()) == ("True\n", False)
 
 
 def test_no_process_listens(path: Path) -> None:

@@ -15,6 +15,7 @@ import socket
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,13 +31,15 @@ from streamgroups_spark.messages.unions import Reply, Request
 
 logger = logging.getLogger(__name__)
 
-#: The address of a Unix socket has 104 or 108 bytes. The part after the directory of temporary files has less than 50.
-_LONGEST = 54
+#: The address of a Unix socket has 104 or 108 bytes. The part after the directory of temporary files has at most 51.
+_LONGEST = 52
 #: A reply only reads memory. A process that takes longer is stopped or starved.
 _RETRY_TIMEOUT_S = 10.0
 #: A server that closes a connection is itself being closed, and then the next connection fails. Otherwise a retry gets
 #: the reply.
 _ATTEMPTS = 3
+#: How long the socket of a new process can be without a name. A killed process leaves such a socket.
+_UNNAMED_S = 3600.0
 #: The rest of a session is not visible in its directory.
 _NAME_LENGTH = 12
 
@@ -151,8 +154,21 @@ def _sweep(sessions: Path) -> None:
             try:
                 connection.connect(str(path))
             except ConnectionRefusedError:
-                path.unlink(missing_ok=True)
-                path.parent.rmdir()
+                # The socket of a server that is about to listen has no name yet.
+                if not _is_unnamed(path) or time.time() - path.stat().st_mtime > _UNNAMED_S:
+                    path.unlink(missing_ok=True)
+                    path.parent.rmdir()
+
+
+def _is_unnamed(path: Path) -> bool:
+    return path.name.startswith(".")
+
+
+def _named(session: str) -> list[Path]:
+    """The sockets of a session that listen, or that a killed process has left."""
+    with suppress(FileNotFoundError):
+        return sorted(path for path in directory_of(session).iterdir() if not _is_unnamed(path))
+    return []
 
 
 def _sockets(sessions: Path) -> list[Path]:
@@ -216,7 +232,7 @@ def request_source(session: str, end: Mapping[str, Any], request: Any) -> Any:
     Raises:
         StreamGroupsError: if a process replied with one.
     """
-    paths = sorted(directory_of(session).glob("*"), key=lambda path: (path.name != end.get("run"), path))
+    paths = sorted(_named(session), key=lambda path: path.name != end.get("run"))
     replies = (_warned(_reply_of(path, session, request)) for path in paths)
     return next((reply for reply in replies if reply is not None), None)
 
@@ -231,7 +247,7 @@ def request_all(session: str, request: Any) -> list[Any]:
     Raises:
         StreamGroupsError: if a process replied with one.
     """
-    replies = (_warned(_reply_of(path, session, request)) for path in sorted(directory_of(session).glob("*")))
+    replies = (_warned(_reply_of(path, session, request)) for path in _named(session))
     return [reply for reply in replies if reply is not None]
 
 

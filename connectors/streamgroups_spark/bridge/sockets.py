@@ -13,10 +13,11 @@ import os
 import socket
 import struct
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -45,8 +46,9 @@ class Server:
         self._path, self._key, self._answer, self._timeout_s = path, key, answer, timeout_s
         self._closed = False
         self._threads: list[Thread] = []
-        # Without a key, because ``accept`` would wait for the response of a process without a timeout.
-        self._listener = Listener(str(path), "AF_UNIX", backlog=_BACKLOG)
+        self._listening = _listening_at(path)
+        # A process that ends without ``close`` removes it. A fork of this process does not.
+        self._remove = weakref.finalize(self, _remove, path, os.getpid())
         self._accepting = Thread(target=self._accept, name="streamgroups-rpc", daemon=True)
         self._accepting.start()
 
@@ -61,13 +63,14 @@ class Server:
         deadline_s = time.monotonic() + _CLOSE_TIMEOUT_S
         for thread in (self._accepting, *self._threads):
             thread.join(max(0.0, deadline_s - time.monotonic()))
-        with suppress(FileNotFoundError):
-            self._listener.close()
+        self._remove()
+        self._listening.close()
 
     def _accept(self) -> None:
         while not self._closed:
             try:
-                connection = self._listener.accept()
+                # Not ``multiprocessing``'s listener: it would wait for the key of a process without a timeout.
+                connection = Connection(self._listening.accept()[0].detach())
             except OSError as e:
                 logger.debug("A connection failed: %s", e)
                 continue
@@ -100,6 +103,37 @@ class Server:
                 remedy="The log of that process contains the traceback.",
             )
         return json.dumps({"error": error.document}).encode()
+
+
+def _listening_at(path: Path) -> socket.socket:
+    """Listens, and then gives the socket its name.
+
+    A named socket on which no process listens is one of a killed process, and another process can remove it.
+    """
+    new = unnamed(path)
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        listening.bind(str(new))
+        listening.listen(_BACKLOG)
+        new.rename(path)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def unnamed(path: Path) -> Path:
+    """Returns where the socket of a path is until it listens.
+
+    >>> print(unnamed(Path("/tmp/session/user")))
+    /tmp/session/.user
+    """
+    return path.with_name(f".{path.name}")
+
+
+def _remove(path: Path, pid: int) -> None:
+    if os.getpid() == pid:
+        path.unlink(missing_ok=True)
 
 
 def call(path: Path, key: bytes, request: Any, timeout_s: float) -> Any:
