@@ -3,7 +3,7 @@
 Called by ``range_reader`` and ``record_batches`` in Spark's workers, and by ``streamgroups doctor``. Both are in one C
 extension, which is missing if the build had no compiler. The encoder has no other dependency. The reader uses the
 librdkafka in the wheel of confluent-kafka, so that both readers have the same version of the client. If confluent-kafka
-was built from source, it uses librdkafka of the system. Source: DESIGN "Speed"; the layout of wheels by auditwheel and
+was built from source, it uses librdkafka of the system. Source: docs/reader.rst; the layout of wheels by auditwheel and
 delocate.
 """
 

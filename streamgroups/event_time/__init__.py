@@ -1,6 +1,6 @@
 """Decisions about event time: the watermark, the partitions that hold it back, windows and late records.
 
-Users import the names below as ``sg.event_time``. Source: SEMANTICS W1 to W18.
+Users import the names below as ``sg.event_time``. Source: SEMANTICS W1 to W19.
 
 ====================  ==================================================================================================
 class                 event time of

@@ -11,9 +11,9 @@ Spark's batch ids are not used, because a new checkpoint starts at 0 again. ``st
 this in the transaction of a ``streamgroups.ports.Ledger``. It can be repeated when the response to a commit is lost.
 
 When a partition is assigned, the query continues at the position of the ledger, and the committed offset follows. A
-committed offset behind the ledger is late. If a tool has reset it, ``onRestart`` determines which position wins (the
-table is in ``streamgroups/ledgers/recovery.py``). In a replayed batch, ranges that the ledger contains are not read
-again, unless the query keeps state.
+committed offset below the ledger has not followed it yet. If a tool has reset it, ``onRestart`` determines which position
+wins (the table is in ``streamgroups/ledgers/recovery.py``). In a replayed batch, ranges that the ledger contains are not
+read again, unless the query keeps state.
 
 A no-data batch has no ranges to compare. Its replay can only come from the same checkpoint. So the transaction also
 stores the id of the checkpoint, Spark's batch id, and a fingerprint of Spark's log of the batch

@@ -19,6 +19,7 @@ from streamgroups.groups.program import check_program, forms_in, is_committed_by
 from streamgroups.groups.subscription import Partitions, Pattern, partitions_of, topics_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Cluster, Committed, Member
+from streamgroups.printable import listed
 from streamgroups.query.offset_lookup import offsets_of
 from streamgroups.query.query_ports import GroupLimit, NewMember, QuerySettings
 from streamgroups.retry import comes_true
@@ -139,7 +140,8 @@ class Joining:
         """Joins the group and waits for the first assignment.
 
         Raises:
-            GroupRejected: if the group assigns no partitions, or an exclusive query is not the only member.
+            GroupRejected: if the group assigns no partitions, or an exclusive query is not the only member or does not own
+                all partitions.
         """
         member.join(self._join_timeout_ms)
         if self._joins and self._settings.mode is MembershipMode.EXCLUSIVE:
@@ -214,14 +216,20 @@ class Joining:
         Two exclusive queries may have joined at the same moment, each after it had found an empty group.
         """
         partitions = set(partitions_of(self._settings.subscription, self._cluster.topics()))
-        whole = comes_true(
-            lambda: partitions <= member.membership.owned.keys(), self._whole_timeout_ms / 1000, every_s=POLL_S
-        )
+        timeout_s = self._whole_timeout_ms / 1000
+        owns_all = comes_true(lambda: partitions <= member.membership.owned.keys(), timeout_s, every_s=POLL_S)
         members = self._cluster.describe(self._group_id).members
-        if not whole or len(members) > 1:
+        if len(members) > 1:
             raise GroupRejected(
                 f"Group '{self._group_id}' has {len(members)} members, but membership=exclusive permits only one.",
                 remedy="Start one of them with another group.id.",
+            )
+        if not owns_all:
+            missing = sorted(partitions - member.membership.owned.keys())
+            raise GroupRejected(
+                f"The only member of group '{self._group_id}' owns {len(partitions) - len(missing)} of {len(partitions)} "
+                f"partitions after {timeout_s:g} s, but membership=exclusive requires all. Not assigned: {listed(missing)}.",
+                remedy=f"Check the group with 'streamgroups groups describe {self._group_id}', and start the query again.",
             )
 
 

@@ -202,8 +202,7 @@ def _resolve_one(
     if not bounds.beginning_offset <= next_offset <= bounds.end_offset:
         raise InvalidOption(
             f"{tp} has no offset {next_offset}: the available offsets are [{bounds.beginning_offset}, {bounds.end_offset}).",
-            remedy="Use an offset in that range, or TRIM_HORIZON or LATEST (-2 or -1 in startingOffsets), or set "
-            "onDataLoss=earliest to use the nearest offset.",
+            remedy="Use an offset in that range, earliest (-2) or latest (-1), or set onDataLoss=earliest to use the nearest offset.",
         )
     return next_offset
 

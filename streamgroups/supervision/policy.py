@@ -79,7 +79,7 @@ class RestartPolicy:
             too.
 
     Raises:
-        InvalidOption: if a limit is below 1, or the first wait is longer than the longest.
+        InvalidOption: if a limit is below 1, or ``first_wait_ms`` exceeds ``max_backoff_ms``.
     """
 
     first_wait_ms: int = 200

@@ -2,7 +2,8 @@
 
 Called by users on the driver, on a DataFrame of the source ``streamgroups``. Spark's event-time operators follow this
 watermark: windows, ``dropDuplicatesWithinWatermark``, joins, ``transformWithState``. Source: SEMANTICS W2, W3, W8-W11,
-W14; DESIGN "Time"; Spark's ``WatermarkTracker``, which takes the minimum over the watermark nodes of a query.
+W14; docs/architecture.rst, "Event time"; Spark's ``WatermarkTracker``, which takes the minimum over the watermark nodes
+of a query.
 
 ::
 

@@ -5,7 +5,7 @@ of each source before it runs a batch. The source that runs to this offset in th
 consumer group metadata. The log of a batch never changes, so a sink reads it once (:class:`LoggedBatch`). The facts of a
 source change, so a sink requests them for each decision. Sources without new offsets in the batch receive no request, because Spark has not called them
 yet after a restart. Without any new offsets it is a no-data batch (``streamgroups.ledgers.no_data_batch``). Source:
-Spark's ``OffsetSeqLog``; SEMANTICS X1-X3; DESIGN "Exactly once".
+Spark's ``OffsetSeqLog``; SEMANTICS X1-X3; docs/architecture.rst, "Communication between source and sink".
 """
 
 from __future__ import annotations

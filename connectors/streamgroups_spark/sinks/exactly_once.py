@@ -2,8 +2,8 @@
 
 Called by users on the driver. It checks the plan of the query and rejects operators and sources that do not support
 exactly once. It assigns each output partition to one task. This only requests metadata. The ``start()`` of its writer
-fences older runs, and registers the format, and the ledger for the source. Source: SEMANTICS X1-X4, X8; DESIGN "Exactly
-once".
+fences older runs, and registers the format, and the ledger for the source. Source: SEMANTICS X1-X4, X8;
+docs/architecture.rst, "Communication between source and sink".
 """
 
 from __future__ import annotations

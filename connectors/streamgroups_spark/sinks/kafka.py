@@ -9,7 +9,7 @@ transaction of a batch::
 
 The source detects from the group whether a replayed batch was committed (``sinks.batch_info``). For a no-data batch, a
 metadata entry records it (``sinks.no_data_entries``). Source: Spark's ``DataSourceStreamArrowWriter``; KIP-98, KIP-447;
-SEMANTICS X1-X4; DESIGN "Exactly once".
+SEMANTICS X1-X4; docs/architecture.rst, "Communication between source and sink".
 """
 
 from __future__ import annotations

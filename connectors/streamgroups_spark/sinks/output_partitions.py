@@ -1,7 +1,7 @@
 """Adds the partition that Kafka's default partitioner chooses for the key of each row.
 
 Called on the driver by ``sinks.exactly_once``, before output is shuffled so that no two tasks write to one partition.
-Source: the columns of Spark's Kafka sink (``KafkaWriter``); DESIGN, "Exactly once".
+Source: the columns of Spark's Kafka sink (``KafkaWriter``); docs/sinks.rst, "Kafka sink".
 """
 
 from __future__ import annotations

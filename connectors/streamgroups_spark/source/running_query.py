@@ -252,7 +252,7 @@ class RunningQuery:
         elif self._options.is_shared:
             raise QueryUnknown(
                 f"The process that started the query of group '{self._group_id}' does not report whether "
-                "the query is stateful. A shared query must be stateless.",
+                "the query is stateful. A shared query must not use Spark's stateful operators.",
                 remedy=(
                     "Call sg.register(spark) in that process, and start the query again; or set "
                     "membership=exclusive on its source."

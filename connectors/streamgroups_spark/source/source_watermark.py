@@ -3,7 +3,8 @@
 Created by ``source.running_query`` for a query with ``with_event_time``. ``streamgroups.query.micro_batches`` calls it
 on the thread of the query, for each batch and each poll of the log. The punctuation source calls it on any thread. The
 rules are in :mod:`streamgroups.event_time`. This module collects their input from tasks, log and metadata store.
-An import that the query cannot use is rejected before the first batch. Source: SEMANTICS W2, W3, W8, W10; DESIGN "Time".
+An import that the query cannot use is rejected before the first batch. Source: SEMANTICS W2, W3, W8, W10;
+docs/architecture.rst, "Event time".
 
 The time of a partition is stored in a metadata group before its offsets are committed. The next owner reads it, which
 is another query, or this one after a restart. If an entry cannot be written or read, the watermark advances later than

@@ -765,6 +765,15 @@ class TestSharing:
             Run(world, "bob", EXCLUSIVE).start()
         assert set(world.group.owners().values()) == {"alice"}
 
+    def test_S4_an_exclusive_query_without_all_partitions_names_the_missing_ones(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            "streamgroups.fakes.group.assign", lambda *args: {name: frozenset({tp(0)}) for name in args[1]}
+        )
+        with pytest.raises(GroupRejected, match=r"owns 1 of 2 partitions after 0\.3 s.*Not assigned: flights-1\. "):
+            Run(world, "alice", EXCLUSIVE).start()
+
 
 class TestStoppedBetweenBatches:
     """S2: the last batch of a query that is stopped, with and without access to its checkpoint."""
