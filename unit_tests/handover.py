@@ -44,7 +44,7 @@ def handover(count: int) -> Handover:
             group,
             name,
             topics=lambda: ["flights"],
-            first_positions=lambda missing: {tp: Owned.new(0, Origin.OLDEST) for tp in missing},
+            first_positions=lambda missing: {tp: Owned.new(0, Origin.EARLIEST) for tp in missing},
         )
         for name in ("alice", "bob")
     )

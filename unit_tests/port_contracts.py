@@ -355,7 +355,7 @@ class MemberContract:
     """The contract of :class:`streamgroups.ports.Member`, and of groups in :class:`streamgroups.ports.Cluster`."""
 
     @staticmethod
-    def oldest(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
+    def earliest(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
         return {tp: Owned(0, Origin.STARTING) for tp in partitions}
 
     def test_a_group_that_was_never_joined_has_no_members_and_no_offsets(self, outside: Outside) -> None:
@@ -365,7 +365,7 @@ class MemberContract:
 
     def test_S1_a_member_alone_owns_everything_and_is_seen(self, outside: Outside) -> None:
         topic, group_id = outside.create_topic(3), outside.new_group()
-        member = outside.new_member(group_id, "alice", topic, self.oldest)
+        member = outside.new_member(group_id, "alice", topic, self.earliest)
         member.join(30_000)
         try:
             outside.eventually(lambda: len(member.membership.plannable) == 3)
@@ -380,7 +380,7 @@ class MemberContract:
         topic, group_id = outside.create_topic(1), outside.new_group()
         tp = TopicPartition(topic, 0)
         outside.produce(tp, 9, timestamp_ms=1_000)
-        member = outside.new_member(group_id, "alice", topic, self.oldest)
+        member = outside.new_member(group_id, "alice", topic, self.earliest)
         member.join(30_000)
         try:
             outside.eventually(lambda: tp in member.membership.plannable)
@@ -397,8 +397,8 @@ class MemberContract:
         tps = [TopicPartition(topic, p) for p in range(2)]
         for tp in tps:
             outside.produce(tp, 9, timestamp_ms=1_000)
-        alice = outside.new_member(group_id, "alice", topic, self.oldest)
-        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        alice = outside.new_member(group_id, "alice", topic, self.earliest)
+        bob = outside.new_member(group_id, "bob", topic, self.earliest)
 
         def described() -> tuple[bool, list[str]]:
             group = outside.cluster.describe(group_id)
@@ -428,8 +428,8 @@ class MemberContract:
         topic, group_id = outside.create_topic(1), outside.new_group()
         tp = TopicPartition(topic, 0)
         outside.produce(tp, 9, timestamp_ms=1_000)
-        alice = outside.new_member(group_id, "alice", topic, self.oldest)
-        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        alice = outside.new_member(group_id, "alice", topic, self.earliest)
+        bob = outside.new_member(group_id, "bob", topic, self.earliest)
         alice.join(30_000)
         try:
             outside.eventually(lambda: bool(alice.membership.plannable))
@@ -446,7 +446,7 @@ class MemberContract:
         topic, group_id = outside.create_topic(1), outside.new_group()
         tp = TopicPartition(topic, 0)
         outside.produce(tp, 9, timestamp_ms=1_000)
-        alice = outside.new_member(group_id, "alice", topic, self.oldest)
+        alice = outside.new_member(group_id, "alice", topic, self.earliest)
         alice.join(30_000)
         try:
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 0 and bool(alice.membership.plannable))
@@ -459,7 +459,7 @@ class MemberContract:
         found = outside.cluster.committed(group_id, [tp])[tp]
         # Another version of librdkafka can append bytes to the metadata.
         assert (found.next_offset, found.metadata.startswith(SHARED_MARK + WRITTEN)) == (4, True)
-        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        bob = outside.new_member(group_id, "bob", topic, self.earliest)
         bob.join(30_000)
         try:
             outside.eventually(lambda: self.without_epochs(bob) == {tp: Owned(4, Origin.WRITTEN)})
@@ -486,7 +486,7 @@ class MemberContract:
                 tp: replace(it, next_offset=6, origin=Origin.WRITTEN, epoch=it.epoch + 9) for tp, it in owned.items()
             }
 
-        member = outside.new_member(group_id, "alice", topic, self.oldest, take_over=ledger)
+        member = outside.new_member(group_id, "alice", topic, self.earliest, take_over=ledger)
         member.join(30_000)
         try:
             outside.eventually(lambda: self.without_epochs(member) == {tp: Owned(6, Origin.WRITTEN)})
@@ -503,7 +503,7 @@ class MemberContract:
         topic, group_id = outside.create_topic(1), outside.new_group()
         tp = TopicPartition(topic, 0)
         outside.produce(tp, 9, timestamp_ms=1_000)
-        member = outside.new_member(group_id, "alice", topic, self.oldest)
+        member = outside.new_member(group_id, "alice", topic, self.earliest)
         member.join(30_000)
         try:
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 0 and bool(member.membership.plannable))
@@ -525,7 +525,7 @@ class MemberContract:
             required.append(positions)
             return [p1]
 
-        member = outside.new_member(group_id, "alice", topic, self.oldest, move_ledger=move_ledger)
+        member = outside.new_member(group_id, "alice", topic, self.earliest, move_ledger=move_ledger)
         member.join(30_000)
         try:
             outside.eventually(
@@ -559,8 +559,8 @@ class MemberContract:
             required.append(positions)
             return positions
 
-        alice = outside.new_member(group_id, "alice", topic, self.oldest, move_ledger=move_ledger)
-        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        alice = outside.new_member(group_id, "alice", topic, self.earliest, move_ledger=move_ledger)
+        bob = outside.new_member(group_id, "bob", topic, self.earliest)
         alice.join(30_000)
         try:
             outside.eventually(lambda: len(alice.membership.plannable) == 2)
@@ -595,7 +595,7 @@ class MemberContract:
         outside.metadata_store.write(group_id, {tp: Committed(5, "by hand")})
         seen: list[Owned] = []
         for name in ("alice", "bob"):
-            member = outside.new_member(group_id, name, topic, self.oldest)
+            member = outside.new_member(group_id, name, topic, self.earliest)
             member.join(30_000)
             try:
                 outside.eventually(lambda: member.membership.plannable == {tp: 5})  # noqa: B023
@@ -623,8 +623,8 @@ class MemberContract:
                 requests.append(is_owner)
             return owned
 
-        alice = outside.new_member(group_id, "alice", topic, self.oldest, take_over=ledger)
-        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        alice = outside.new_member(group_id, "alice", topic, self.earliest, take_over=ledger)
+        bob = outside.new_member(group_id, "bob", topic, self.earliest)
         alice.join(30_000)
         try:
             outside.eventually(lambda: tp in alice.membership.plannable)
@@ -645,7 +645,7 @@ class MemberContract:
         def away(*_: object) -> frozenset[TopicPartition]:
             raise SinkUnreachable("The database is away.")
 
-        member = outside.new_member(group_id, "alice", topic, self.oldest, move_ledger=away)
+        member = outside.new_member(group_id, "alice", topic, self.earliest, move_ledger=away)
         member.join(30_000)
         try:
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 0 and bool(member.membership.plannable))
@@ -660,7 +660,7 @@ class MemberContract:
         topic, group_id = outside.create_topic(1), outside.new_group()
         tp = TopicPartition(topic, 0)
         outside.produce(tp, 9, timestamp_ms=1_000)
-        alice = outside.new_member(group_id, "alice", topic, self.oldest, exclusive=True)
+        alice = outside.new_member(group_id, "alice", topic, self.earliest, exclusive=True)
         alice.join(30_000)
         try:
             outside.eventually(lambda: bool(alice.membership.plannable))
@@ -672,7 +672,7 @@ class MemberContract:
         finally:
             alice.close()
         assert outside.cluster.committed(group_id, [tp])[tp].metadata.startswith(EXCLUSIVE_MARK)
-        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        bob = outside.new_member(group_id, "bob", topic, self.earliest)
         bob.join(30_000)
         try:
             outside.eventually(lambda: bob.membership.plannable == {tp: 4})
@@ -686,8 +686,8 @@ class MemberContract:
         tps = [TopicPartition(topic, p) for p in range(2)]
         for tp in tps:
             outside.produce(tp, 9, timestamp_ms=1_000)
-        alice = outside.new_member(group_id, "alice", topic, self.oldest, exclusive=True)
-        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        alice = outside.new_member(group_id, "alice", topic, self.earliest, exclusive=True)
+        bob = outside.new_member(group_id, "bob", topic, self.earliest)
         alice.join(30_000)
         try:
             outside.eventually(lambda: len(alice.membership.plannable) == 2)
@@ -705,8 +705,8 @@ class MemberContract:
         topic, group_id = outside.create_topic(1), outside.new_group()
         tp = TopicPartition(topic, 0)
         outside.produce(tp, 9, timestamp_ms=1_000)
-        lone = outside.new_member(group_id, "lone", topic, self.oldest, assign=(tp,))
-        alice = outside.new_member(group_id, "alice", topic, self.oldest)
+        lone = outside.new_member(group_id, "lone", topic, self.earliest, assign=(tp,))
+        alice = outside.new_member(group_id, "alice", topic, self.earliest)
         lone.join(30_000)
         try:
             outside.eventually(lambda: lone.membership.plannable == {tp: 0})

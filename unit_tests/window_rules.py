@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from streamgroups.event_time.violations import OnViolation, Why
-from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest, reached
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, earliest, latest, reached
 from streamgroups.event_time.windows import EventTime, ProcessingTime, Session, Shape, Window, Windowing
 
 
@@ -330,7 +330,7 @@ def released(windowing: Windowing, state: WindowStates) -> Watermark:
     if isinstance(windowing.shape, Session):
         # The earliest record that creates a session of its own ends it one tick after the closed time.
         newest = At(closed_until_ms - windowing.shape.gap_ms + 1)
-        return oldest(newest, *(At(f.window.start_ms) for f in state.filled))
+        return earliest(newest, *(At(f.window.start_ms) for f in state.filled))
     return At(windows_of(windowing.shape, closed_until_ms)[0].start_ms)
 
 

@@ -37,7 +37,7 @@ def undecided(
     >>> from streamgroups.groups.membership import Origin
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> batch = BatchOffset(3, (OffsetRange(p0, 10, 20), OffsetRange(p1, 5, 6)))
-    >>> [str(r) for r in undecided(batch, {p0: Owned.new(0, Origin.OLDEST), p1: Owned(5)}, {})]
+    >>> [str(r) for r in undecided(batch, {p0: Owned.new(0, Origin.EARLIEST), p1: Owned(5)}, {})]
     ['flights-0[10,20)']
     """
     return tuple(

@@ -14,7 +14,7 @@ from streamgroups.event_time.imported_watermark import ImportStatus
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime, SourceTime
 from streamgroups.event_time.stored_time import time_of
-from streamgroups.event_time.watermark import NOT_YET, At, Watermark, oldest
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, earliest
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import printable
 from streamgroups.state.origins import Named, StateOrigin
@@ -140,7 +140,7 @@ def explain(state: SourceTime, settings: TimeSettings) -> list[PartitionExplanat
     """
     timeout_ms = settings.partition_idle_timeout_ms
     active = [time.watermark for time in state.partitions.values() if not time.is_idle(timeout_ms)]
-    least = oldest(*active)
+    least = earliest(*active)
 
     def holds_back(time: PartitionTime) -> bool:
         return settings.has_own_watermark and not time.is_idle(timeout_ms) and time.watermark == least

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from streamgroups.event_time.observations import Observation, idle_since, is_idle
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import NOTHING, Generation, Progress, asserted, progress
-from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, earliest, latest
 from streamgroups.partitions import TopicPartition
 
 
@@ -133,7 +133,7 @@ def together(partitions: Collection[tuple[Watermark, bool]]) -> Watermark:
     (At(time_ms=900), At(time_ms=900))
     """
     active = [watermark for watermark, is_idle in partitions if not is_idle]
-    return oldest(*active) if active else latest(*(watermark for watermark, _ in partitions))
+    return earliest(*active) if active else latest(*(watermark for watermark, _ in partitions))
 
 
 def observe(

@@ -32,7 +32,7 @@ from enum import Enum
 
 from streamgroups.event_time.source_time import together
 from streamgroups.event_time.time_entries import decode_partition
-from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, earliest, latest
 from streamgroups.json_values import string
 from streamgroups.metadata_entries import read_entry
 from streamgroups.partitions import TopicPartition
@@ -225,7 +225,7 @@ def _of_group(
     groups = [time.group for time in times.values() if time is not None and time.group is not None]
     used = latest(*(_at(group.watermark_ms) for group in groups))
     idle = {tp for tp, own in watermarks.items() if tp not in available and latest(own, used) != own}
-    minimum = oldest(*(own for tp, own in watermarks.items() if tp not in idle))
+    minimum = earliest(*(own for tp, own in watermarks.items() if tp not in idle))
 
     def state(tp: TopicPartition) -> TimeState:
         own = watermarks[tp]

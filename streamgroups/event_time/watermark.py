@@ -67,10 +67,10 @@ def latest(*watermarks: Watermark) -> Watermark:
     return max(watermarks, key=_rank, default=NOT_YET)
 
 
-def oldest(*watermarks: Watermark) -> Watermark:
+def earliest(*watermarks: Watermark) -> Watermark:
     """Returns the minimum of watermarks, for joins, for unions and for partitions (SEMANTICS W2, W13).
 
-    >>> oldest(At(3), At(7)), oldest(At(3), NotYet())
+    >>> earliest(At(3), At(7)), earliest(At(3), NotYet())
     (At(time_ms=3), NotYet())
     """
     return min(watermarks, key=_rank, default=NOT_YET)

@@ -10,9 +10,9 @@ is an action of the test, in the order of the test. Where a real group works in 
 >>> cluster = FakeCluster(FakeClock())
 >>> cluster.create_topic("flights", 4)
 >>> group = FakeGroup(cluster, "airline")
->>> def oldest(missing):
-...     return {tp: Owned(n, Origin.OLDEST) for tp, n in cluster.beginning_offsets(missing).items()}
->>> new_member = partial(FakeMember, group, topics=lambda: ["flights"], first_positions=oldest)
+>>> def earliest(missing):
+...     return {tp: Owned(n, Origin.EARLIEST) for tp, n in cluster.beginning_offsets(missing).items()}
+>>> new_member = partial(FakeMember, group, topics=lambda: ["flights"], first_positions=earliest)
 >>> alice, bob = new_member("alice"), new_member("bob")
 >>> alice.join(1_000)
 >>> bob.join(1_000)

@@ -43,7 +43,7 @@ class Origin(Enum):
     #: The group is new: the position is the one that the user chose.
     STARTING = "starting"
     #: The group is older than the partition, so reading starts at its earliest offset (SEMANTICS G2).
-    OLDEST = "oldest"
+    EARLIEST = "earliest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Owned:
     @property
     def is_silent(self) -> bool:
         """Whether the group has no committed offset for it."""
-        return self.origin in (Origin.STARTING, Origin.OLDEST)
+        return self.origin in (Origin.STARTING, Origin.EARLIEST)
 
     @property
     def is_unmarked(self) -> bool:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, earliest, latest
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 #: The offsets of a partition in a batch while their event time is unknown.
@@ -140,8 +140,8 @@ def align(
     readable = {tp for tp, (next_offset, end) in available.items() if next_offset < end}
     active = readable if is_bounded else readable | (times.watermarks.keys() - set(times.idle))
     watermarks = {tp: times.watermarks.get(tp, NOT_YET) for tp in active}
-    earliest = oldest(*watermarks.values())
-    base = latest(times.reached, earliest)
+    minimum = earliest(*watermarks.values())
+    base = latest(times.reached, minimum)
     aligned, waiting = dict(available), dict[TopicPartition, int | None]()
     for tp in readable:
         next_offset, end = available[tp]
@@ -152,7 +152,7 @@ def align(
         else:
             most = _max_offsets(densities.get(tp), max_drift_ms - ahead_ms)
             aligned[tp] = next_offset, min(end, next_offset + most)
-    return Aligned(aligned, waiting, base, frozenset(tp for tp, it in watermarks.items() if it == earliest))
+    return Aligned(aligned, waiting, base, frozenset(tp for tp, it in watermarks.items() if it == minimum))
 
 
 def _ahead_ms(watermark: Watermark, base: Watermark) -> int | None:

@@ -69,8 +69,8 @@ class ForgottenOffsets:
         if not (self._commits_offsets and new):
             return
         # The member commits starting positions itself, and others with the first batch that reads them.
-        oldest = {tp: it for tp, it in new.items() if it.origin is Origin.OLDEST}
-        member.move({tp: NewPosition(it.next_offset, it.epoch, it.identity) for tp, it in oldest.items()}, detail="")
+        earliest = {tp: it for tp, it in new.items() if it.origin is Origin.EARLIEST}
+        member.move({tp: NewPosition(it.next_offset, it.epoch, it.identity) for tp, it in earliest.items()}, detail="")
 
         def missing() -> set[TopicPartition]:
             return (new.keys() & member.membership.plannable.keys()) - self._cluster.committed(
@@ -125,10 +125,10 @@ class ForgottenOffsets:
 
         It is no error: a partition that was added, and that no batch has read, has no offset either.
         """
-        oldest = {tp for tp, it in owned.items() if it.origin is Origin.OLDEST}
+        earliest = {tp for tp, it in owned.items() if it.origin is Origin.EARLIEST}
         # Before offset 0 is no record, so the offset shows nothing (see Resumption.identified).
-        kept = {tp: n for tp, n in positions.items() if tp in oldest and n}
-        others = oldest - positions.keys() if self._is_shared and self._joins else set()
+        kept = {tp: n for tp, n in positions.items() if tp in earliest and n}
+        others = earliest - positions.keys() if self._is_shared and self._joins else set()
         lost = self._not_added(others) if others else []
         if kept or lost:
             logger.warning("%s", lost_in_part(kept, lost, self._group_id))

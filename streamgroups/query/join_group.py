@@ -207,8 +207,8 @@ class Joining:
             counts = {topic: n for topic, n in self._cluster.topics().items() if topic in topics}
             of_topics = [TopicPartition(topic, p) for topic, n in counts.items() for p in range(n)]
             require_none(added(new, self._cluster.committed(self._group_id, of_topics)), self._group_id)
-        oldest = self._cluster.beginning_offsets(later) if later else {}
-        return {**known, **{tp: Owned.new(n, Origin.OLDEST) for tp, n in oldest.items()}}
+        earliest = self._cluster.beginning_offsets(later) if later else {}
+        return {**known, **{tp: Owned.new(n, Origin.EARLIEST) for tp, n in earliest.items()}}
 
     def _await_all(self, member: Member) -> None:
         """Waits until an exclusive query owns all partitions, since the checkpoint decides about all of them at once.

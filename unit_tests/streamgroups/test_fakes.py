@@ -199,10 +199,10 @@ NewMember = Callable[..., FakeMember]
 
 @pytest.fixture
 def new_member(group: FakeGroup) -> NewMember:
-    def oldest(missing: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
-        return {tp: Owned(0, Origin.OLDEST) for tp in missing}
+    def earliest(missing: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
+        return {tp: Owned(0, Origin.EARLIEST) for tp in missing}
 
-    return partial(FakeMember, group, topics=lambda: ["flights"], first_positions=oldest)
+    return partial(FakeMember, group, topics=lambda: ["flights"], first_positions=earliest)
 
 
 def joined(new_member: NewMember, *names: str) -> list[FakeMember]:

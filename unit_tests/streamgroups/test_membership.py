@@ -27,7 +27,7 @@ READING = OWNING.plan(batch(1, (P0, 5, 9)))
 
 
 def test_S1_partitions_that_come_in_are_added() -> None:
-    more = OWNING.assign({P2: Owned(0, Origin.OLDEST)})
+    more = OWNING.assign({P2: Owned(0, Origin.EARLIEST)})
     assert more.plannable == {P0: 5, P1: 7, P2: 0}
     assert (OWNING.assignments, more.assignments) == (1, 2)
 

@@ -26,7 +26,7 @@ from streamgroups.state.origins import Earlier, Fingerprinted, Named, New, State
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
 CHECKPOINT, GROUP, FAIL = OnRestart.CHECKPOINT, OnRestart.GROUP, OnRestart.FAIL
-FOREIGN, STARTING, OLDEST = Origin.FOREIGN, Origin.STARTING, Origin.OLDEST
+FOREIGN, STARTING, EARLIEST = Origin.FOREIGN, Origin.STARTING, Origin.EARLIEST
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ ROWS = {
     "new ledger, old group": Row(None, Owned(10), 10, 10),
     "new ledger, group set by a tool": Row(None, Owned(10, FOREIGN), 10, 10),
     "new ledger, new group": Row(None, Owned(7, STARTING), 7, 7),
-    "new ledger, new partition": Row(None, Owned(0, OLDEST), 0, 0),
+    "new ledger, new partition": Row(None, Owned(0, EARLIEST), 0, 0),
     "they agree": Row(20, Owned(20), 20, 20),
     "a tool agrees": Row(20, Owned(20, FOREIGN), 20, 20),
-    "the group's offsets expired": Row(20, Owned(0, OLDEST), 20, 20),
+    "the group's offsets expired": Row(20, Owned(0, EARLIEST), 20, 20),
     "the group was deleted": Row(20, Owned(500, STARTING), 20, 20),
     "the group's commit is missing": Row(20, Owned(10), 20, 20),
     "the ledger was set back": Row(20, Owned(35), 20, 20, differs=True),
@@ -85,7 +85,7 @@ def test_row(name: str, policy: OnRestart) -> None:
     assert decided.next_offsets == {P0: expected}, "partitions of other members are left alone"
     assert decided.open_at == ({P0: expected} if row.ledger is None else {})
     assert decided.move == ({P0: (row.ledger, expected)} if row.ledger not in (None, expected) else {})
-    silent = row.group.origin in (STARTING, OLDEST)
+    silent = row.group.origin in (STARTING, EARLIEST)
     assert decided.follow == ({P0: expected} if silent or row.group.next_offset != expected else {})
     assert [d.topic_partition for d in decided.differences] == ([P0] if row.differs else [])
     # A reset that the policy declines is contained too: the next owner does not decide about it again.

@@ -46,7 +46,7 @@ FINISHED = {
     "committed at from": Row(Owned(10), "20", "20", False),
     "written at from, by the batch before": Row(Owned(10, Origin.WRITTEN), "20", "20", False),
     "committed at to": Row(Owned(20), "20", "20", False),
-    "none": Row(Owned(0, Origin.OLDEST), "20", "20", False),
+    "none": Row(Owned(0, Origin.EARLIEST), "20", "20", False),
     "none, new group": Row(Owned(500, Origin.STARTING), "20", "20", False),
     "committed further on": Row(Owned(35), "20", "35", True),
     "committed in the middle": Row(Owned(15), "20", "15", True),
@@ -57,7 +57,7 @@ FINISHED = {
 }
 UNFINISHED = {
     "committed at from": Row(Owned(10), "[10,20)", "[10,20)", False),
-    "none": Row(Owned(0, Origin.OLDEST), "[10,20)", "[10,20)", False),
+    "none": Row(Owned(0, Origin.EARLIEST), "[10,20)", "[10,20)", False),
     "none, new group": Row(Owned(500, Origin.STARTING), "[10,20)", "[10,20)", False),
     "committed in the middle": Row(Owned(15), "[10,20)", "[15,20)", True),
     "committed at to": Row(Owned(20), "[10,20)", "20", True),
@@ -98,7 +98,7 @@ LEFT_RANGES: dict[str, tuple[tuple[Owned, Owned], set[TopicPartition], set[Topic
     "one was skipped, the other not read": (AT_START, {P1}, set(), {P0, P1}),
     "set to from by a tool": ((Owned(10, Origin.FOREIGN), Owned(5, Origin.FOREIGN)), set(), set(), set()),
     "a live reset to from": ((Owned(10, reset=AppliedReset(1, "a")), Owned(6)), set(), set(), set()),
-    "the commits are gone": ((Owned.new(0, Origin.OLDEST), Owned.new(0, Origin.OLDEST)), set(), set(), set()),
+    "the commits are gone": ((Owned.new(0, Origin.EARLIEST), Owned.new(0, Origin.EARLIEST)), set(), set(), set()),
 }
 
 
@@ -209,7 +209,7 @@ def test_C2_after_a_kill_the_checkpoint_contains_the_restored_savepoint() -> Non
 
 def test_F5_a_partition_of_the_checkpoint_is_not_new() -> None:
     """Its committed offset has expired. A state that it had is not an empty one."""
-    owned = {P0: Owned.new(0, Origin.OLDEST), P1: Owned.new(0, Origin.OLDEST)}
+    owned = {P0: Owned.new(0, Origin.EARLIEST), P1: Owned.new(0, Origin.EARLIEST)}
     found = resume_finished(LAST, owned, GROUP).identified(owned)
     assert {tp: it.state for tp, it in found.items()} == {P0: UNNAMED}
     named = {P0: Owned(20, state=Fingerprinted(7))}
@@ -244,7 +244,7 @@ def test_S5_what_rested_differs_only_if_the_group_is_elsewhere(
     resume: Resume,
 ) -> None:
     batch = BatchOffset(3, (), {P0: 40, P1: 50, P2: 60})
-    owned = {P0: Owned(40), P1: Owned(55), P2: Owned(0, Origin.OLDEST)}
+    owned = {P0: Owned(40), P1: Owned(55), P2: Owned(0, Origin.EARLIEST)}
     assert resume(batch, owned, GROUP).next_offsets == {P0: 40, P1: 55, P2: 60}
     assert resume(batch, owned, CHECKPOINT).next_offsets == {P0: 40, P1: 50, P2: 60}
     assert [str(d) for d in resume(batch, owned, GROUP).differences] == ["flights-1: checkpoint 50, group 55 (+5)"]

@@ -72,7 +72,7 @@ def test_S3_a_process_that_was_stopped_between_choosing_and_planning_plans_nothi
 
 
 def test_G2_only_a_start_that_was_just_decided_is_committed_at_once(shared: Shared) -> None:
-    shared.state.assign({P0: Owned(3, Origin.STARTING), P1: Owned(0, Origin.OLDEST)})
+    shared.state.assign({P0: Owned(3, Origin.STARTING), P1: Owned(0, Origin.EARLIEST)})
     assert shared.state.due() == {P0: 3}
 
 

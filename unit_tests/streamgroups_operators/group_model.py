@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from streamgroups.event_time.explanation import StreamExplanation
-from streamgroups.event_time.watermark import Watermark, oldest
+from streamgroups.event_time.watermark import Watermark, earliest
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -67,7 +67,7 @@ class GroupModel:
     def minimum(self) -> Watermark:
         """The minimum over the committed states of all partitions."""
         found = self.committed(self.logs)
-        return oldest(*(watermark_of(found[tp].state if tp in found else UNNAMED) for tp in self.logs))
+        return earliest(*(watermark_of(found[tp].state if tp in found else UNNAMED) for tp in self.logs))
 
     def reset(self, tp: TopicPartition, next_offset: int) -> None:
         """Resets an offset as Kafka's tool does: without metadata."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from streamgroups.event_time.violations import OnViolation
-from streamgroups.event_time.watermark import At, NotYet, oldest
+from streamgroups.event_time.watermark import At, NotYet, earliest
 from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import Hopping, Session, Shape
 from streamgroups.partitions import TopicPartition
@@ -358,4 +358,4 @@ def test_S10_a_commit_names_the_event_time_and_that_of_the_group_where_it_is_use
         stream = query.explain()
         assert stream is not None
         assert stream.is_by_partition != has_group
-    assert oldest(group.minimum) == At(START_MS + 1_000)
+    assert earliest(group.minimum) == At(START_MS + 1_000)

@@ -62,7 +62,7 @@ class Story:
             self.group,
             name,
             topics=lambda: ["flights"],
-            first_positions=lambda missing: {tp: Owned.new(0, Origin.OLDEST) for tp in missing},
+            first_positions=lambda missing: {tp: Owned.new(0, Origin.EARLIEST) for tp in missing},
         )
         if name not in self.members:
             member.join(0)

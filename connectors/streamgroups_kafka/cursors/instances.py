@@ -302,7 +302,7 @@ class Instances:
             (G2).
             """
             added = self._cluster.beginning_offsets([tp for tp in missing if tp not in starting])
-            return {tp: Owned(n, Origin.OLDEST) for tp, n in added.items()} | {
+            return {tp: Owned(n, Origin.EARLIEST) for tp, n in added.items()} | {
                 tp: Owned(starting[tp], Origin.STARTING) for tp in missing if tp in starting
             }
 

@@ -265,12 +265,12 @@ class RecordReader:
         next_offset = self._next.pop(tp)
         partition = to_confluent(tp, next_offset)
         self._consumer.incremental_unassign([partition])
-        oldest = self._offsets.beginning_offsets([tp])[tp]
+        earliest = self._offsets.beginning_offsets([tp])[tp]
         # The high watermark, because a reader of uncommitted records may have read past the last stable offset.
         end = self._offsets.high_watermarks([tp])[tp]
-        if not oldest <= next_offset <= end:
+        if not earliest <= next_offset <= end:
             raise DataLoss(
-                f"{tp} no longer has offset {next_offset}: it contains [{oldest}, {end}).",
+                f"{tp} no longer has offset {next_offset}: it contains [{earliest}, {end}).",
                 remedy=(
                     "Reset the offsets with update_group (for example to TRIM_HORIZON), or create a new cursor "
                     "at an existing offset."

@@ -91,8 +91,8 @@ class PlainFetcher:
     def bounds(self, topic_partition: TopicPartition) -> tuple[int, int]:
         """See :meth:`Fetcher.bounds`."""
         tp = confluent_kafka.TopicPartition(*_key(topic_partition))
-        oldest, end = self._consumer.get_watermark_offsets(tp, timeout=_BOUNDS_TIMEOUT_S)
-        return oldest, end
+        earliest, end = self._consumer.get_watermark_offsets(tp, timeout=_BOUNDS_TIMEOUT_S)
+        return earliest, end
 
     def close(self) -> None:
         """See :meth:`Fetcher.close`."""

@@ -155,16 +155,14 @@ class _Reading:
         """Handles an offset that the broker no longer has."""
         # Offsets can be out of range because the leader has changed. librdkafka then requests the bounds from the former
         # one, whose error refreshes its metadata.
-        oldest, end = retrying(_BOUNDS_S, every_s=0.1)(self._bounds, fetcher, topic_partition)
+        earliest, end = retrying(_BOUNDS_S, every_s=0.1)(self._bounds, fetcher, topic_partition)
         (required,) = (r for r in fetcher.remaining() if r.topic_partition == topic_partition)
-        if oldest <= required.next_offset < end:
+        if earliest <= required.next_offset < end:
             # The offset exists: the error came from a broker that is not the leader.
             fetcher.seek(topic_partition, required.next_offset)
             return
         group_id = self._settings.group_id
-        gone = (
-            f"Group '{group_id}': {required} cannot be read, because {topic_partition} now contains [{oldest}, {end})."
-        )
+        gone = f"Group '{group_id}': {required} cannot be read, because {topic_partition} now contains [{earliest}, {end})."
         policy = self._settings.on_data_loss.of(topic_partition)
         if policy is OnDataLoss.FAIL:
             raise DataLoss(
@@ -173,14 +171,14 @@ class _Reading:
                 "the offsets with streamgroups groups reset.",
             )
         logger.warning("%s The missing records are skipped (onDataLoss=%s).", gone, policy.value)
-        is_expired = required.next_offset < oldest
-        continues_at = min(oldest, required.end_offset) if is_expired else required.end_offset
+        is_expired = required.next_offset < earliest
+        continues_at = min(earliest, required.end_offset) if is_expired else required.end_offset
         if self._settings.records_gaps:
             cause = Cause.EXPIRED if is_expired else Cause.TRUNCATED
             gap = Gap(required.next_offset, continues_at, cause, now_ms())
             self._gaps.append(PartitionGap(topic_partition, gap))
-        if required.next_offset < oldest < required.end_offset:
-            fetcher.seek(topic_partition, oldest)
+        if required.next_offset < earliest < required.end_offset:
+            fetcher.seek(topic_partition, earliest)
         else:
             fetcher.end(topic_partition)
 

@@ -19,7 +19,15 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamgroups.event_time.settings import TimeSettings, time_settings
-from streamgroups.event_time.watermark import NOT_YET, At, Watermark, decode_watermark, encode_watermark, latest, oldest
+from streamgroups.event_time.watermark import (
+    NOT_YET,
+    At,
+    Watermark,
+    decode_watermark,
+    earliest,
+    encode_watermark,
+    latest,
+)
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS, SPARK_LATE_MS, delay_in_spark_ms
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.internals.pickle_checks import Shipped
@@ -128,4 +136,4 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
 
     def _watermark_of(self, group_id: str, question: TimeRequest) -> Watermark:
         # Several queries of this session can share the group, and a stopped one still answers for a moment.
-        return oldest(*(reply.state.watermark for reply in request_all(self._session, question)))
+        return earliest(*(reply.state.watermark for reply in request_all(self._session, question)))

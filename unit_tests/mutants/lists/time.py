@@ -9,7 +9,7 @@ MUTANTS = (
         "E1",
         "event-time",
         "streamgroups/event_time/source_time.py",
-        "return oldest(*active) if active else",
+        "return earliest(*active) if active else",
         "return latest(*active) if active else",
         "the watermark is the maximum over partitions",
     ),

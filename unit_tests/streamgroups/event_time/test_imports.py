@@ -13,7 +13,7 @@ from streamgroups.event_time.imported_watermark import check_imports, way_of
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, add_partitions, advance_to, observe
 from streamgroups.event_time.strategy import Generation
-from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, earliest, latest
 from unit_tests.streamgroups.event_time.strategies import PARTITIONS, PLAIN, STEPS, Steps, polls
 from unit_tests.streamgroups.event_time.tables import clock, ms, rows
 
@@ -50,10 +50,10 @@ def test_W10_a_join_is_as_quick_as_its_fastest_input() -> None:
     for trades, prices, without_import, followed, joined in rows(W10):
         own: Watermark = NOT_YET if prices == "none yet" else At(ms(prices))
         states = {"trades": SourceTime(At(ms(trades))), "prices": SourceTime(own)}
-        assert clock(oldest(*times(states).values())) == without_import
+        assert clock(earliest(*times(states).values())) == without_import
         states = follow_imports(states, streams)
         assert clock(states["prices"].watermark) == followed
-        assert clock(oldest(*times(states).values())) == joined
+        assert clock(earliest(*times(states).values())) == joined
 
 
 @pytest.mark.parametrize(

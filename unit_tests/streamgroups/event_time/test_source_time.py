@@ -25,7 +25,7 @@ from streamgroups.event_time.source_time import (
 )
 from streamgroups.event_time.strategy import Generation, Progress, Records
 from streamgroups.event_time.time_entries import decode_partition, encode_partition
-from streamgroups.event_time.watermark import NOT_YET, At, latest, oldest
+from streamgroups.event_time.watermark import NOT_YET, At, earliest, latest
 from streamgroups.partitions import TopicPartition
 from unit_tests.streamgroups.event_time.strategies import (
     EVERY,
@@ -56,7 +56,7 @@ def follow(state: SourceTime, steps: Steps, settings: TimeSettings) -> list[Sour
 def merge(states: Collection[SourceTime], settings: TimeSettings) -> SourceTime:
     """The partitions of several members as one source. No member advances it alone."""
     together = SourceTime(
-        oldest(*(state.watermark for state in states if state.partitions)),
+        earliest(*(state.watermark for state in states if state.partitions)),
         {tp: time for state in states for tp, time in state.partitions.items()},
     )
     return advance_to(together, generated(together.partitions.values(), settings.partition_idle_timeout_ms))
@@ -110,7 +110,7 @@ def test_a_partition_with_available_records_is_never_idle(steps: Steps, settings
         slow = [state.partitions[tp] for tp, observation in last.items() if observation.available]
         assert not any(p.is_idle(1) for p in slow)
         if state.watermark != before.watermark:
-            assert oldest(state.watermark, *(p.watermark for p in slow)) == state.watermark
+            assert earliest(state.watermark, *(p.watermark for p in slow)) == state.watermark
 
 
 @given(STEPS, st.integers(1, 40))
@@ -180,7 +180,7 @@ def test_members_together_assert_what_one_would(
         alone.partitions.values(), settings.partition_idle_timeout_ms
     )
     # Where a partition is idle a member may assert what one that sees them all would not, and takes nothing back.
-    each = oldest(*(member.watermark for member in members if member.partitions))
+    each = earliest(*(member.watermark for member in members if member.partitions))
     most = latest(alone.watermark, each)
     assert latest(together.watermark, most) == most, "never more than one member would, or each has"
     if settings.partition_idle_timeout_ms is None:

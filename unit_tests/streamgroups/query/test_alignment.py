@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, earliest, latest
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.alignment import FIRST_OFFSETS, Aligned, Density, EventTimes, align, learned
 
@@ -60,7 +60,7 @@ class Stream:
             for tp, (next_offset, end) in self.available.items()
             if next_offset < end or not (self.is_bounded or tp in self.idle)
         ]
-        base = oldest(*(before[tp] for tp in counted))
+        base = earliest(*(before[tp] for tp in counted))
         assert found.base == base
         self.read = {
             tp: OffsetRange(tp, next_offset, end)

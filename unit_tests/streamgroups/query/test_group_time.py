@@ -10,7 +10,7 @@ from hypothesis import given
 
 from streamgroups.errors import UnknownTopic
 from streamgroups.event_time.imported_watermark import ImportStatus
-from streamgroups.event_time.watermark import At, NotYet, Watermark, oldest
+from streamgroups.event_time.watermark import At, NotYet, Watermark, earliest
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
@@ -71,7 +71,7 @@ def test_W2_the_watermark_is_the_minimum_over_all_states(states: list[StateOrigi
     partitions = {TopicPartition("flights", i): state for i, state in enumerate(states)}
     seen = {tp: Seen(UNNAMED if i < count else state, 10, 0, 99) for i, (tp, state) in enumerate(partitions.items())}
     own = {tp: owned(state) for i, (tp, state) in enumerate(partitions.items()) if i < count}
-    assert group_watermark(seen, own, (), None) == oldest(*map(watermark_of, states))
+    assert group_watermark(seen, own, (), None) == earliest(*map(watermark_of, states))
 
 
 @given(st.dictionaries(st.integers(0, 4), st.tuples(STATES, st.none() | st.integers(0, 60)), min_size=1), st.data())
@@ -85,7 +85,7 @@ def test_W3_idle_partitions_do_not_hold_back_the_others(
     ]
     watermark = group_watermark(seen, {}, read, 30)
     if active:
-        assert watermark == oldest(*map(watermark_of, active))
+        assert watermark == earliest(*map(watermark_of, active))
     else:
         assert watermark in [watermark_of(it.state) for it in seen.values()]
 

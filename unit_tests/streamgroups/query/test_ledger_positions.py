@@ -158,7 +158,7 @@ def test_S11_a_position_of_the_ledger_comes_with_its_topic() -> None:
     with sink.ledger.transaction() as transaction:
         transaction.advance({P0: 20}, {P0: FIRST})
     owned = ledger_of(sink).take_over(
-        {P0: Owned(0, Origin.OLDEST, epoch=7), P1: Owned(5, Origin.COMMITTED, SECOND, epoch=7)}, other
+        {P0: Owned(0, Origin.EARLIEST, epoch=7), P1: Owned(5, Origin.COMMITTED, SECOND, epoch=7)}, other
     )
     assert owned == {P0: Owned(20, Origin.WRITTEN, FIRST, epoch=7), P1: Owned(5, Origin.COMMITTED, SECOND, epoch=7)}
     assert sink.ledger.identities_of("board", [P0, P1]) == {P0: FIRST, P1: SECOND}

@@ -847,7 +847,7 @@ def test_G2_a_partition_that_was_read_and_lost_its_position_is_read_from_its_ear
     world.group.fence("alice")
     world.group.settle()
     found = alice.member.membership.owned[tp(0)]
-    assert (found.next_offset, found.origin, found.state) == (0, Origin.OLDEST, New())
+    assert (found.next_offset, found.origin, found.state) == (0, Origin.EARLIEST, New())
 
 
 @pytest.mark.parametrize("policy", [OnRestart.CHECKPOINT, OnRestart.GROUP])
