@@ -97,7 +97,7 @@ def test_P3_commands_with_connections(secured: Listeners, topic: str, file: Path
     for name in ("prod", "plain"):
         result = streamgroups("connections", "test", name, *arguments, "-o", "json")
         assert_no_secret(result.stdout + result.stderr)
-        found = {it["what"].split(":")[0]: it for it in json.loads(result.stdout)["findings"]}
+        found = {it["what"].split(":")[0]: it for it in json.loads(result.stdout)["results"]}
         assert found[f"Topic '{topic}'"]["what"].endswith("Describe, Read are permitted, and Write is not.")
         assert found[f"Topic '{topic}'"]["state"] == "warning"
         # Ann may not see the topic.

@@ -42,7 +42,7 @@ def doctor(installation: Installation, bootstrap: str) -> dict[str, dict[str, An
     """The results of ``streamgroups doctor`` by subject."""
     result = installation.run("streamgroups", "doctor", "-o", "json", "-b", bootstrap)
     assert result.returncode == 0, result.stdout + result.stderr
-    return {it["about"]: it for it in json.loads(result.stdout)["findings"]}
+    return {it["about"]: it for it in json.loads(result.stdout)["results"]}
 
 
 def read(installation: Installation, bootstrap: str, topic: str) -> str:

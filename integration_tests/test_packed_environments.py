@@ -85,25 +85,25 @@ def doctor(driver: Driver, log: Path, *options: str) -> dict[str, str]:
     with submitted as program:
         wait_until(program.has_ended, "the doctor has ended", timeout_s=120)
     (document,) = re.findall(r"^\{.*\}$", log.read_text(), re.MULTILINE)
-    (finding,) = (it for it in json.loads(document)["findings"] if it["about"] == "executors")
-    return dict(finding)
+    (check,) = (it for it in json.loads(document)["results"] if it["about"] == "executors")
+    return dict(check)
 
 
 @LONG
 def test_executors_use_the_archive(driver: Driver, tmp_path: Path) -> None:
-    finding = doctor(driver, tmp_path / "log", "--archives", ARCHIVE)
-    assert finding["state"] == "ok", finding
-    assert finding["what"].startswith("2 executors, on ")
-    assert f"{PYTHON}, Python " in finding["what"], "each executor has the archive in its own directory"
-    assert finding["what"].endswith("native reader.")
+    check = doctor(driver, tmp_path / "log", "--archives", ARCHIVE)
+    assert check["state"] == "ok", check
+    assert check["what"].startswith("2 executors, on ")
+    assert f"{PYTHON}, Python " in check["what"], "each executor has the archive in its own directory"
+    assert check["what"].endswith("native reader.")
 
 
 @LONG
 def test_doctor_reports_a_missing_archive(driver: Driver, tmp_path: Path) -> None:
-    finding = doctor(driver, tmp_path / "log")
-    assert finding["state"] == "problem"
-    assert f'Cannot run program "{PYTHON}"' in finding["what"]
-    assert "--archives" in finding["remedy"]
+    check = doctor(driver, tmp_path / "log")
+    assert check["state"] == "problem"
+    assert f'Cannot run program "{PYTHON}"' in check["what"]
+    assert "--archives" in check["remedy"]
 
 
 @LONG

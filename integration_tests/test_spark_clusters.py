@@ -131,8 +131,8 @@ def test_X2_an_executor_is_killed_and_the_output_of_two_queries_is_exactly_once(
     found = run.late()
     assert sorted(it["number"] for it in found) == flights.late()
     assert {it["query"] for it in found} == {"one", "two"}, "both queries of the group have read"
-    (finding,) = json.loads((tmp_path / "executors.json").read_text())
-    assert (finding["state"], finding["what"].partition(",")[0]) == ("ok", "2 executors"), finding
+    (check,) = json.loads((tmp_path / "executors.json").read_text())
+    assert (check["state"], check["what"].partition(",")[0]) == ("ok", "2 executors"), check
 
 
 @pytest.fixture(scope="module")
@@ -211,26 +211,26 @@ def doctor(*arguments: str, python: str = sys.executable) -> subprocess.Complete
     return subprocess.run([*command, *settings, *arguments], capture_output=True, text=True, check=False, env=env)
 
 
-def executor_findings(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+def executor_results(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     assert result.returncode in (0, 1), result.stderr
-    return [it for it in json.loads(result.stdout)["findings"] if it["about"] == "executors"]
+    return [it for it in json.loads(result.stdout)["results"] if it["about"] == "executors"]
 
 
 @LONG
 def test_doctor_reports_each_executor_of_a_cluster(cluster: SparkCluster, bootstrap: str) -> None:
-    (finding,) = executor_findings(doctor("--master", cluster.url, "-b", bootstrap))
-    assert (finding["state"], finding["remedy"]) == ("ok", ""), finding
+    (check,) = executor_results(doctor("--master", cluster.url, "-b", bootstrap))
+    assert (check["state"], check["remedy"]) == ("ok", ""), check
     for fact in ("2 executors, on ", sys.executable, "streamgroups ", "pyarrow ", "confluent_kafka ", "native reader."):
-        assert fact in finding["what"]
+        assert fact in check["what"]
 
 
 @LONG
 def test_doctor_reports_executors_without_the_library(cluster: SparkCluster, tmp_path: Path) -> None:
     script, bare = choosing_python(tmp_path, "pyspark.worker")
-    (finding,) = executor_findings(doctor("--master", cluster.url, python=str(script)))
-    assert finding["state"] == "problem"
-    assert finding["what"].startswith("2 executors, on ")
+    (check,) = executor_results(doctor("--master", cluster.url, python=str(script)))
+    assert check["state"] == "problem"
+    assert check["what"].startswith("2 executors, on ")
     # The script starts it in its directory, and executors name a Python in their directory by its relative path.
-    assert f": ./{bare.name} (Python " in finding["what"]
-    assert "cannot import streamgroups: No module named 'streamgroups" in finding["what"]
-    assert "Every task fails there." in finding["what"]
+    assert f": ./{bare.name} (Python " in check["what"]
+    assert "cannot import streamgroups: No module named 'streamgroups" in check["what"]
+    assert "Every task fails there." in check["what"]

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 import typer
 
-from streamgroups.doctor.check_results import Finding, State, worst
+from streamgroups.doctor.check_results import CheckResult, State, worst
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.output import Output, emit
 
@@ -24,37 +24,37 @@ _COLUMNS = (
 _FLAT = (*_COLUMNS, Column("remedy"))
 
 
-def emit_results(findings: Sequence[Finding], output: Output) -> None:
+def emit_results(results: Sequence[CheckResult], output: Output) -> None:
     """Prints check results.
 
     Args:
-        findings: the results.
+        results: the results.
         output: the format.
 
     Raises:
         typer.Exit: if one of them is a problem.
     """
-    documents = [{**asdict(finding), "state": finding.state.value} for finding in findings]
+    documents = [{**asdict(result), "state": result.state.value} for result in results]
     emit(
         output,
-        document=lambda: {"state": worst(findings).value, "findings": documents},
-        tables=lambda: [Table(_COLUMNS, list(_rows(findings)))],
+        document=lambda: {"state": worst(results).value, "results": documents},
+        tables=lambda: [Table(_COLUMNS, list(_rows(results)))],
         flat=lambda: Table(_FLAT, [[found[column.name] for column in _FLAT] for found in documents]),
     )
     if output is Output.table:
-        print(_summary(findings))
-    if worst(findings) is State.PROBLEM:
+        print(_summary(results))
+    if worst(results) is State.PROBLEM:
         raise typer.Exit(1)
 
 
-def _rows(findings: Sequence[Finding]) -> Iterator[list[Cell]]:
-    for finding in findings:
-        yield [finding.state.value, finding.about, finding.in_use or "", finding.what]
-        if finding.remedy:
-            yield ["", "", "", f"→ {finding.remedy}"]
+def _rows(results: Sequence[CheckResult]) -> Iterator[list[Cell]]:
+    for result in results:
+        yield [result.state.value, result.about, result.in_use or "", result.what]
+        if result.remedy:
+            yield ["", "", "", f"→ {result.remedy}"]
 
 
-def _summary(findings: Sequence[Finding]) -> str:
+def _summary(results: Sequence[CheckResult]) -> str:
     """Returns the last line.
 
     >>> from streamgroups.doctor.check_results import problem, warning
@@ -62,6 +62,6 @@ def _summary(findings: Sequence[Finding]) -> str:
     >>> print(_summary([]), _summary([broken]), _summary([broken, slow, broken]), sep=" | ")
     No problems found. | 1 problem. | 2 problems, 1 warning.
     """
-    counts = {word: sum(finding.state.value == word for finding in findings) for word in ("problem", "warning")}
+    counts = {word: sum(result.state.value == word for result in results) for word in ("problem", "warning")}
     words = [f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items() if n]
     return f"{', '.join(words)}." if words else "No problems found."

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamgroups._version import __version__
-from streamgroups.doctor.check_results import Finding, ok, problem, warning
+from streamgroups.doctor.check_results import CheckResult, ok, problem, warning
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
 from streamgroups_cli._spark_application import WORKER_PYTHON
 from streamgroups_cli.check_results import emit_results
@@ -55,26 +55,26 @@ def doctor(
     if not executors and (master is not None or conf):
         raise InvalidOption("--master and --conf need --executors.", remedy="Add --executors, or omit them.")
     settings = spark_settings(master, conf)
-    findings = _local_findings(settings.get(WORKER_PYTHON))
+    results = _local_results(settings.get(WORKER_PYTHON))
     brokers: list[str] = []
-    if isinstance(config, Finding):
-        findings.append(config)
+    if isinstance(config, CheckResult):
+        results.append(config)
     elif config is not None:
         from streamgroups.doctor.cluster_checks import Cluster, judge_cluster
         from streamgroups_kafka.probes.cluster_probe import probe_cluster
 
         found = probe_cluster(config)
-        findings += judge_cluster(found)
+        results += judge_cluster(found)
         brokers = [broker.address for broker in found.brokers] if isinstance(found, Cluster) else []
     if executors:
-        findings += _executor_findings(settings, brokers)
-    emit_results(findings, output)
+        results += _executor_results(settings, brokers)
+    emit_results(results, output)
 
 
-def _client_config(cluster: ClusterOptions) -> ClientConfig | Finding | None:
+def _client_config(cluster: ClusterOptions) -> ClientConfig | CheckResult | None:
     """The settings of the cluster to check, validated before any other check; ``None`` without a cluster.
 
-    A finding if the Kafka client cannot be imported. The local checks report the reason.
+    A check result if the Kafka client cannot be imported. The local checks report the reason.
     """
     to = cluster.connection()
     if to.bootstrap_server is None and to.file is None and not to.settings:
@@ -88,7 +88,7 @@ def _client_config(cluster: ClusterOptions) -> ClientConfig | Finding | None:
     return command_config(to.bootstrap_server, to.file, to.settings)
 
 
-def _local_findings(worker_python: str | None) -> list[Finding]:
+def _local_results(worker_python: str | None) -> list[CheckResult]:
     """All checks without a cluster. PySpark is not imported, because its import is slow."""
     from streamgroups.doctor import installation_checks, machine_checks
     from streamgroups_cli._this_python import packages
@@ -107,7 +107,7 @@ def _local_findings(worker_python: str | None) -> list[Finding]:
     spark_home = home and machine_checks.judge_spark_home(home, pyspark_version)
     return [
         ok("python", "", version),
-        _own_finding(is_installed=bool(found)),
+        _own_result(is_installed=bool(found)),
         *(
             [installation_checks.judge_reader(probe_reader())]
             if isinstance(client, installation_checks.ClientLibrary)
@@ -121,7 +121,7 @@ def _local_findings(worker_python: str | None) -> list[Finding]:
     ]
 
 
-def _executor_findings(settings: dict[str, str], brokers: Sequence[str]) -> list[Finding]:
+def _executor_results(settings: dict[str, str], brokers: Sequence[str]) -> list[CheckResult]:
     """Starts a Spark application for the check of its executors, and stops it."""
     from streamgroups.doctor.executor_checks import judge_executors
     from streamgroups_cli._spark_application import explained_failure, spark_application
@@ -135,7 +135,7 @@ def _executor_findings(settings: dict[str, str], brokers: Sequence[str]) -> list
     return judge_executors(found, expected, driver_versions())
 
 
-def _java() -> Finding:
+def _java() -> CheckResult:
     from streamgroups.doctor.machine_checks import judge_java
     from streamgroups_broker._java import find_java, release
 
@@ -146,7 +146,7 @@ def _java() -> Finding:
     return judge_java(java.executable, java.version, release(java.version))
 
 
-def _own_finding(*, is_installed: bool) -> Finding:
+def _own_result(*, is_installed: bool) -> CheckResult:
     where = str(Path(__file__).parents[2])
     if is_installed:
         return ok("streamgroups", f"In {where}.", __version__)

@@ -21,7 +21,7 @@ class State(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One line of the report.
 
     Args:
@@ -39,26 +39,26 @@ class Finding:
     in_use: str | None = None
 
 
-def ok(about: str, what: str, in_use: str | None = None) -> Finding:
+def ok(about: str, what: str, in_use: str | None = None) -> CheckResult:
     """Returns a result without a remedy."""
-    return Finding(about, State.OK, what, in_use=in_use)
+    return CheckResult(about, State.OK, what, in_use=in_use)
 
 
-def warning(about: str, what: str, remedy: str, in_use: str | None = None) -> Finding:
+def warning(about: str, what: str, remedy: str, in_use: str | None = None) -> CheckResult:
     """Returns a result for a minor defect: everything works, but slower or at risk."""
-    return Finding(about, State.WARNING, what, remedy, in_use)
+    return CheckResult(about, State.WARNING, what, remedy, in_use)
 
 
-def problem(about: str, what: str, remedy: str, in_use: str | None = None) -> Finding:
+def problem(about: str, what: str, remedy: str, in_use: str | None = None) -> CheckResult:
     """Returns a result for a defect that causes a failure."""
-    return Finding(about, State.PROBLEM, what, remedy, in_use)
+    return CheckResult(about, State.PROBLEM, what, remedy, in_use)
 
 
-def worst(findings: Iterable[Finding]) -> State:
+def worst(results: Iterable[CheckResult]) -> State:
     """Returns the state of the whole report.
 
     >>> worst([ok("java", "17 or newer."), warning("reader", "Plain.", "Build it.")]).value
     'warning'
     """
     order = list(State)
-    return max((finding.state for finding in findings), key=order.index, default=State.OK)
+    return max((result.state for result in results), key=order.index, default=State.OK)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamgroups.doctor.check_results import Finding, ok, problem, warning
+from streamgroups.doctor.check_results import CheckResult, ok, problem, warning
 
 #: The broker property with the retention of offsets.
 RETENTION = "offsets.retention.minutes"
@@ -64,7 +64,7 @@ class ClusterUnreachable:
     no_listener: bool = False
 
 
-def judge_cluster(cluster: Cluster | ClusterUnreachable) -> list[Finding]:
+def judge_cluster(cluster: Cluster | ClusterUnreachable) -> list[CheckResult]:
     """Returns all check results of one cluster.
 
     >>> judge_cluster(ClusterUnreachable("localhost:1: connection refused.", "Start it."))[0].state.value
@@ -78,7 +78,7 @@ def judge_cluster(cluster: Cluster | ClusterUnreachable) -> list[Finding]:
     return [*reachability, _retention(cluster.retention_minutes)]
 
 
-def _servers(cluster: Cluster) -> list[Finding]:
+def _servers(cluster: Cluster) -> list[CheckResult]:
     return [
         warning(
             "cluster",
@@ -89,7 +89,7 @@ def _servers(cluster: Cluster) -> list[Finding]:
     ]
 
 
-def _brokers(cluster: Cluster) -> list[Finding]:
+def _brokers(cluster: Cluster) -> list[CheckResult]:
     """Checks the advertised addresses, which clients use whichever address they connect to first."""
     count = len(cluster.brokers)
     in_use = f"{count} broker{'' if count == 1 else 's'}"
@@ -109,7 +109,7 @@ def _brokers(cluster: Cluster) -> list[Finding]:
     return [ok("cluster", f"{named} at {at}.", in_use), *unreachable]
 
 
-def _retention(minutes: int | None) -> Finding:
+def _retention(minutes: int | None) -> CheckResult:
     if minutes is None:
         return warning(
             "offsets",

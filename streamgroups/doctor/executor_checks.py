@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamgroups.doctor.check_results import Finding, ok, problem, warning
+from streamgroups.doctor.check_results import CheckResult, ok, problem, warning
 from streamgroups.printable import listed
 
 _ABOUT = "executors"
@@ -48,7 +48,9 @@ class Executor:
     unreachable: Mapping[str, str] = field(default_factory=dict)
 
 
-def judge_executors(executors: Sequence[Executor], expected: int, driver: Mapping[str, str | None]) -> list[Finding]:
+def judge_executors(
+    executors: Sequence[Executor], expected: int, driver: Mapping[str, str | None]
+) -> list[CheckResult]:
     """Checks all executors that have answered.
 
     Args:
@@ -60,7 +62,7 @@ def judge_executors(executors: Sequence[Executor], expected: int, driver: Mappin
     >>> [(it.state.value, it.what) for it in judge_executors([fine], 1, {"pyarrow": "18.0"})]
     [('ok', '1 executor, on node-1: /opt/python, Python 3.11.2, pyarrow 18.0, native reader.')]
     """
-    findings = [
+    results = [
         *_without_library(executors),
         *_other_versions(executors, driver),
         *_plain(executors),
@@ -68,12 +70,12 @@ def judge_executors(executors: Sequence[Executor], expected: int, driver: Mappin
     ]
     if len(executors) < expected:
         what = f"{len(executors)} of {expected} executors answered in time, so the others are not checked."
-        findings.append(warning(_ABOUT, what, "Run it again when the cluster has free cores on every executor."))
+        results.append(warning(_ABOUT, what, "Run it again when the cluster has free cores on every executor."))
     if not executors:
-        return findings or [problem(_ABOUT, "No executor answered.", "Check the logs of the Spark application.")]
-    if not findings:
-        findings = [ok(_ABOUT, _described(its, executors), its[0].python) for its in _grouped(executors, _software)]
-    return findings
+        return results or [problem(_ABOUT, "No executor answered.", "Check the logs of the Spark application.")]
+    if not results:
+        results = [ok(_ABOUT, _described(its, executors), its[0].python) for its in _grouped(executors, _software)]
+    return results
 
 
 def _software(it: Executor) -> tuple[object, ...]:
@@ -100,7 +102,7 @@ def _place(group: Sequence[Executor], executors: Sequence[Executor]) -> str:
     return f"{count}{of_all} executor{'' if len(executors) == 1 else 's'}, on {hosts}"
 
 
-def _without_library(executors: Sequence[Executor]) -> list[Finding]:
+def _without_library(executors: Sequence[Executor]) -> list[CheckResult]:
     bare = [it for it in executors if it.missing]
     return [
         problem(
@@ -114,8 +116,8 @@ def _without_library(executors: Sequence[Executor]) -> list[Finding]:
     ]
 
 
-def _other_versions(executors: Sequence[Executor], driver: Mapping[str, str | None]) -> list[Finding]:
-    findings = []
+def _other_versions(executors: Sequence[Executor], driver: Mapping[str, str | None]) -> list[CheckResult]:
+    results = []
     for group in _grouped([it for it in executors if not it.missing], lambda it: tuple(sorted(it.versions.items()))):
         versions = group[0].versions
         other = {name: versions[name] for name in sorted(versions) if versions[name] != driver.get(name)}
@@ -125,15 +127,15 @@ def _other_versions(executors: Sequence[Executor], driver: Mapping[str, str | No
             f"{name} {its_version or 'is missing'}; driver {driver.get(name)}" for name, its_version in other.items()
         )
         remedy = "Install the same versions on the driver and on all executors."
-        finding = f"{_place(group, executors)}: {what}."
+        sentence = f"{_place(group, executors)}: {what}."
         fails = "streamgroups" in other or None in other.values()
-        findings.append(
-            problem(_ABOUT, f"{finding} Tasks fail.", remedy) if fails else warning(_ABOUT, finding, remedy)
+        results.append(
+            problem(_ABOUT, f"{sentence} Tasks fail.", remedy) if fails else warning(_ABOUT, sentence, remedy)
         )
-    return findings
+    return results
 
 
-def _plain(executors: Sequence[Executor]) -> list[Finding]:
+def _plain(executors: Sequence[Executor]) -> list[CheckResult]:
     slow = [it for it in executors if it.reader == "plain"]
     return [
         warning(
@@ -146,11 +148,11 @@ def _plain(executors: Sequence[Executor]) -> list[Finding]:
     ]
 
 
-def _cut_off(executors: Sequence[Executor]) -> list[Finding]:
-    findings = []
+def _cut_off(executors: Sequence[Executor]) -> list[CheckResult]:
+    results = []
     for group in _grouped([it for it in executors if it.unreachable], lambda it: tuple(sorted(it.unreachable.items()))):
         brokers = "; ".join(f"{address}: {reason}" for address, reason in sorted(group[0].unreachable.items()))
-        findings.append(
+        results.append(
             problem(
                 _ABOUT,
                 f"{_place(group, executors)}: brokers cannot be reached at their advertised addresses. {brokers}.",
@@ -158,4 +160,4 @@ def _cut_off(executors: Sequence[Executor]) -> list[Finding]:
                 "'advertised.listeners' of the brokers.",
             )
         )
-    return findings
+    return results

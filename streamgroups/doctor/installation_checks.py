@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from streamgroups.doctor.check_results import Finding, ok, problem, warning
+from streamgroups.doctor.check_results import CheckResult, ok, problem, warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,37 +115,37 @@ def with_version(packages: Iterable[Package], name: str, otherwise: Callable[[],
     ]
 
 
-def judge_packages(packages: Iterable[Package]) -> list[Finding]:
+def judge_packages(packages: Iterable[Package]) -> list[CheckResult]:
     """Checks the required packages: one result for each that is missing or has a wrong version, and one for all others.
 
     PySpark has a result of its own. :func:`judge_client` checks confluent-kafka if its version is accepted.
 
-    >>> [finding.what for finding in judge_packages([Package("pandas", ">=2.2,<3", "3.0.1")])]
+    >>> [result.what for result in judge_packages([Package("pandas", ">=2.2,<3", "3.0.1")])]
     ['pandas 3.0.1 is installed; streamgroups requires >=2.2,<3.']
     """
-    findings, good = [], []
+    results, good = [], []
     for package in packages:
         about = "spark" if package.name == "pyspark" else "packages"
         if package.installed is None and package.extra == "spark":
             what = "PySpark is not installed: there are no queries here, only sg.cursors.GroupCursors and the command line."
             remedy = "Use the Python of your Spark distribution, or install the extra 'spark' of streamgroups."
-            findings.append(warning(about, what, remedy))
+            results.append(warning(about, what, remedy))
         elif package.installed is None:
             what = f"{package.name} is not installed."
-            findings.append(problem(about, what, f"Run: pip install '{package.requirement}'."))
+            results.append(problem(about, what, f"Run: pip install '{package.requirement}'."))
         elif not _fits(package.installed, package.required):
             what = (
                 f"{package.name} {package.installed} is installed; streamgroups requires {as_range(package.required)}."
             )
-            findings.append(problem(about, what, f"Run: pip install '{package.requirement}'.", package.installed))
+            results.append(problem(about, what, f"Run: pip install '{package.requirement}'.", package.installed))
         elif about == "spark":
-            findings.append(ok("spark", f"PySpark; required: {as_range(package.required)}.", package.installed))
+            results.append(ok("spark", f"PySpark; required: {as_range(package.required)}.", package.installed))
         elif package.name != "confluent-kafka":
             good.append(f"{package.name} {package.installed}")
-    return [*findings, ok("packages", f"{', '.join(good)}.")] if good else findings
+    return [*results, ok("packages", f"{', '.join(good)}.")] if good else results
 
 
-def judge_client(client: ClientLibrary | NotLoadable, required: Package | None) -> Finding:
+def judge_client(client: ClientLibrary | NotLoadable, required: Package | None) -> CheckResult:
     """Checks whether the Kafka client loads, and whether its librdkafka has a known defect.
 
     Args:
@@ -182,7 +182,7 @@ def judge_client(client: ClientLibrary | NotLoadable, required: Package | None) 
     return ok("librdkafka", f"{loaded}.", client.library_version)
 
 
-def judge_reader(reader: Reader) -> Finding:
+def judge_reader(reader: Reader) -> CheckResult:
     """Checks which reader is in use, and why it is not the native one.
 
     >>> judge_reader(Reader(False, "The extension is not there.", "Build it.")).in_use

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamgroups.doctor.check_results import Finding, ok, problem, warning
+from streamgroups.doctor.check_results import CheckResult, ok, problem, warning
 
 #: The latest Java that Spark 4.2 supports.
 NEWEST_JAVA = 25
@@ -46,7 +46,7 @@ class SparkHome:
     version: str | None
 
 
-def judge_java(executable: str, version: str, release: int) -> Finding:
+def judge_java(executable: str, version: str, release: int) -> CheckResult:
     """Checks whether Spark supports a Java that is new enough.
 
     Args:
@@ -67,7 +67,7 @@ def judge_java(executable: str, version: str, release: int) -> Finding:
     return ok("java", f"Found at {executable}.", version)
 
 
-def judge_workers(worker: WorkerPython, driver_version: str) -> Finding:
+def judge_workers(worker: WorkerPython, driver_version: str) -> CheckResult:
     """Checks whether Spark's workers run the Python that the driver runs.
 
     Args:
@@ -95,7 +95,7 @@ def judge_workers(worker: WorkerPython, driver_version: str) -> Finding:
     )
 
 
-def judge_spark_home(home: SparkHome, pyspark_version: str | None) -> Finding | None:
+def judge_spark_home(home: SparkHome, pyspark_version: str | None) -> CheckResult | None:
     """Checks whether ``SPARK_HOME`` contains the Spark version of PySpark; None if it does or is not set.
 
     >>> judge_spark_home(SparkHome("/opt/spark", "3.5.1"), "4.2.0").what

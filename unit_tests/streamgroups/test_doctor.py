@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from streamgroups.doctor import installation_checks, machine_checks
-from streamgroups.doctor.check_results import Finding, State, ok, problem, warning, worst
+from streamgroups.doctor.check_results import CheckResult, State, ok, problem, warning, worst
 from streamgroups.doctor.installation_checks import ClientLibrary, NotLoadable, Package, Reader
 from streamgroups.doctor.machine_checks import SparkHome, WorkerPython
 
@@ -16,7 +16,7 @@ CLIENT = Package("confluent-kafka", "<3,>=2.12", "2.16.1")
 NATIVE = Reader(True, library="/l/librdkafka.so.1")
 NOT_BUILT = Reader(False, "The extension is not there.", "Build it.")
 
-CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
+CASES: dict[str, tuple[Callable[[], CheckResult | None], State, str, str]] = {
     "reader native": (lambda: installation_checks.judge_reader(NATIVE), State.OK, "/l/librdkafka.so.1", ""),
     "reader native, as configured": (
         lambda: installation_checks.judge_reader(replace(NATIVE, required="native")),
@@ -129,12 +129,12 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_judgement(case: str) -> None:
     judge, state, message, advises = CASES[case]
-    finding = judge()
-    assert finding is not None
-    assert finding.state is state
-    assert message in finding.what
-    assert advises in finding.remedy
-    assert bool(finding.remedy) == (state is not State.OK), "what is not ok has a remedy, and only that"
+    result = judge()
+    assert result is not None
+    assert result.state is state
+    assert message in result.what
+    assert advises in result.remedy
+    assert bool(result.remedy) == (state is not State.OK), "what is not ok has a remedy, and only that"
 
 
 def test_a_spark_home_that_fits_is_not_worth_a_line() -> None:
@@ -164,10 +164,10 @@ def test_packages_that_will_do_share_a_line() -> None:
     ],
 )
 def test_packages_that_will_not_do_have_a_line_each(package: Package, about: str, what: str, remedy: str) -> None:
-    (finding,) = installation_checks.judge_packages([package])
-    assert (finding.about, finding.state) == (about, State.PROBLEM)
-    assert what in finding.what
-    assert remedy in finding.remedy
+    (result,) = installation_checks.judge_packages([package])
+    assert (result.about, result.state) == (about, State.PROBLEM)
+    assert what in result.what
+    assert remedy in result.remedy
 
 
 def test_spark_is_an_extra_that_may_be_missing_but_not_too_old() -> None:
@@ -180,8 +180,8 @@ def test_spark_is_an_extra_that_may_be_missing_but_not_too_old() -> None:
 
 
 def test_a_development_version_of_a_package_counts() -> None:
-    (finding,) = installation_checks.judge_packages([Package("pyspark", ">=4.2,<5", "4.3.0.dev1")])
-    assert finding.state is State.OK
+    (result,) = installation_checks.judge_packages([Package("pyspark", ">=4.2,<5", "4.3.0.dev1")])
+    assert result.state is State.OK
 
 
 def test_a_pyspark_that_pip_did_not_install() -> None:
@@ -191,7 +191,7 @@ def test_a_pyspark_that_pip_did_not_install() -> None:
 
 
 @pytest.mark.parametrize(
-    ("findings", "state"),
+    ("results", "state"),
     [
         ([], State.OK),
         ([ok("a", "x")], State.OK),
@@ -199,5 +199,5 @@ def test_a_pyspark_that_pip_did_not_install() -> None:
         ([ok("a", "x"), problem("b", "x", "y"), warning("c", "x", "y")], State.PROBLEM),
     ],
 )
-def test_the_worst_finding_is_the_state(findings: list[Finding], state: State) -> None:
-    assert worst(findings) is state
+def test_the_worst_result_is_the_state(results: list[CheckResult], state: State) -> None:
+    assert worst(results) is state

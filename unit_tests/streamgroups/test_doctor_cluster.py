@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroups.doctor.check_results import Finding, State, worst
+from streamgroups.doctor.check_results import CheckResult, State, worst
 from streamgroups.doctor.cluster_checks import Broker, Cluster, ClusterUnreachable, judge_cluster
 
 HERE = Broker(1, "kafka-1:9092")
 WEEK = 10_080
 
 
-def about(subject: str, of: Cluster) -> list[Finding]:
-    return [finding for finding in judge_cluster(of) if finding.about == subject]
+def about(subject: str, of: Cluster) -> list[CheckResult]:
+    return [result for result in judge_cluster(of) if result.about == subject]
 
 
 def test_a_healthy_cluster() -> None:
-    findings = judge_cluster(Cluster("abc", (HERE, Broker(2, "kafka-2:9092"), Broker(3, "kafka-3:9092")), WEEK))
-    assert worst(findings) is State.OK
-    assert {finding.about: finding.in_use for finding in findings} == {"cluster": "3 brokers", "offsets": "7 days"}
+    results = judge_cluster(Cluster("abc", (HERE, Broker(2, "kafka-2:9092"), Broker(3, "kafka-3:9092")), WEEK))
+    assert worst(results) is State.OK
+    assert {result.about: result.in_use for result in results} == {"cluster": "3 brokers", "offsets": "7 days"}
 
 
 def test_no_broker() -> None:
-    (finding,) = judge_cluster(ClusterUnreachable("No broker can be reached.", "Start it."))
-    assert (finding.state, finding.what, finding.remedy) == (State.PROBLEM, "No broker can be reached.", "Start it.")
+    (result,) = judge_cluster(ClusterUnreachable("No broker can be reached.", "Start it."))
+    assert (result.state, result.what, result.remedy) == (State.PROBLEM, "No broker can be reached.", "Start it.")
 
 
 def test_a_broker_that_advertises_an_unreachable_address() -> None:
@@ -36,8 +36,8 @@ def test_a_broker_that_advertises_an_unreachable_address() -> None:
 
 
 def test_when_no_advertised_address_can_be_reached_nothing_else_is_reported() -> None:
-    findings = judge_cluster(Cluster("abc", (Broker(1, "inside:9092", "unknown host"),), WEEK))
-    assert [(finding.about, finding.state) for finding in findings] == [("cluster", State.PROBLEM)]
+    results = judge_cluster(Cluster("abc", (Broker(1, "inside:9092", "unknown host"),), WEEK))
+    assert [(result.about, result.state) for result in results] == [("cluster", State.PROBLEM)]
 
 
 def test_a_server_that_was_given_and_is_silent() -> None:
@@ -58,7 +58,7 @@ def test_a_server_that_was_given_and_is_silent() -> None:
     ],
 )
 def test_retention(minutes: int | None, state: State, in_use: str | None, message: str) -> None:
-    (finding,) = about("offsets", Cluster("abc", (HERE,), minutes))
-    assert (finding.state, finding.in_use) == (state, in_use)
-    assert message in finding.what
-    assert bool(finding.remedy) == (state is not State.OK)
+    (result,) = about("offsets", Cluster("abc", (HERE,), minutes))
+    assert (result.state, result.in_use) == (state, in_use)
+    assert message in result.what
+    assert bool(result.remedy) == (state is not State.OK)

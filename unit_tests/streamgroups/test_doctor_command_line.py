@@ -50,16 +50,16 @@ def doctor(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["doctor", *arguments], env={"COLUMNS": "500"})
 
 
-def findings(*arguments: str) -> tuple[int, dict[str, Mapping[str, str]]]:
+def check_results(*arguments: str) -> tuple[int, dict[str, Mapping[str, str]]]:
     result = doctor("-o", "json", *arguments)
     report = json.loads(result.stdout)
-    states = [finding["state"] for finding in report["findings"]]
+    states = [check["state"] for check in report["results"]]
     assert report["state"] == next(state for state in ("problem", "warning", "ok") if state in states)
-    return result.exit_code, {finding["about"]: finding for finding in report["findings"]}
+    return result.exit_code, {check["about"]: check for check in report["results"]}
 
 
 def test_a_machine_without_a_problem() -> None:
-    code, found = findings()
+    code, found = check_results()
     assert code == 0, found
     assert list(found) == [
         *("python", "streamgroups", "reader", "librdkafka", "java", "spark", "packages", "workers"),
@@ -72,20 +72,20 @@ def test_a_machine_without_a_problem() -> None:
 
 def test_the_table_contains_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
-    _, found = findings()
+    _, found = check_results()
     result = doctor()
     assert result.exit_code == 1
     # The longest text has two lines.
     shown = " ".join(result.stdout.split())
-    for finding in found.values():
-        assert finding["what"] in shown
-        assert f"→ {finding['remedy']}" in result.stdout or not finding["remedy"]
+    for check in found.values():
+        assert check["what"] in shown
+        assert f"→ {check['remedy']}" in result.stdout or not check["remedy"]
     assert "1 problem" in result.stdout.splitlines()[-1]
 
 
 def test_a_java_home_that_points_at_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
-    code, found = findings()
+    code, found = check_results()
     assert code == 1
     assert found["java"]["state"] == "problem"
     assert str(tmp_path / "nothing") in found["java"]["what"]
@@ -108,7 +108,7 @@ def test_workers_with_another_python(
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(python))
-    code, found = findings()
+    code, found = check_results()
     assert code == 1
     assert message in found["workers"]["what"]
 
@@ -116,14 +116,14 @@ def test_workers_with_another_python(
 def test_workers_get_the_python_of_path_when_nothing_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON")
     monkeypatch.setenv("PATH", str(tmp_path))
-    code, found = findings()
+    code, found = check_results()
     assert code == 1
     assert found["workers"]["what"] == "Workers will run python3 (from PATH), which does not start here."
 
 
 def test_a_reader_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMGROUPS_READER", "fast")
-    code, found = findings()
+    code, found = check_results()
     assert code == 1
     assert "'fast'" in found["reader"]["what"]
 
@@ -132,7 +132,7 @@ def test_another_spark_at_spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "spark" / "jars").mkdir(parents=True)
     (tmp_path / "spark" / "jars" / "spark-core_2.12-3.5.1.jar").touch()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
-    code, found = findings()
+    code, found = check_results()
     assert code == 1
     assert "Spark 3.5.1" in found["spark"]["what"]
 
@@ -181,7 +181,7 @@ def test_a_broken_client_is_diagnosed_with_a_current_context(tmp_path: Path) -> 
     }
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1, done.stderr
-    found = {it["about"]: it for it in json.loads(done.stdout)["findings"]}
+    found = {it["about"]: it for it in json.loads(done.stdout)["results"]}
     assert found["librdkafka"]["state"] == "problem"
     assert "confluent-kafka cannot be imported" in found["librdkafka"]["what"]
     assert found["cluster"]["state"] == "warning"
@@ -219,7 +219,7 @@ def test_executors_are_checked_with_the_settings_of_the_user(monkeypatch: pytest
 
     monkeypatch.setattr(_spark_application, "spark_application", application)
     monkeypatch.setattr(executors, "probe_executors", probe)
-    code, found = findings("--executors", "--master", "spark://host:7077", "--conf", "spark.cores.max=4")
+    code, found = check_results("--executors", "--master", "spark://host:7077", "--conf", "spark.cores.max=4")
     assert (code, started) == (0, [{"spark.master": "spark://host:7077", "spark.cores.max": "4"}])
     assert found["executors"]["state"] == "warning"
 
@@ -242,12 +242,12 @@ def test_the_setting_of_the_python_of_workers_precedes_the_variable(
     monkeypatch.setattr("pyspark.sql.SparkSession.builder", builder)
     monkeypatch.setattr(executors, "probe_executors", probe)
     python = tmp_path / "no-python"
-    code, found = findings("--executors", "--conf", f"spark.pyspark.python={python}")
+    code, found = check_results("--executors", "--conf", f"spark.pyspark.python={python}")
     assert (code, used) == (1, [str(python)])
     assert f"{python} (from spark.pyspark.python), which does not start" in found["workers"]["what"]
     settings.clear()
     application.pythonExec = sys.executable
-    findings("--executors")
+    check_results("--executors")
     assert used[1] == sys.executable, "that of PySpark, without the setting"
 
 
@@ -262,7 +262,7 @@ def test_a_spark_application_that_does_not_start_is_a_problem(
         )
 
     monkeypatch.setattr(_spark_application, "spark_application", application)
-    code, found = findings("--executors")
+    code, found = check_results("--executors")
     assert (code, found["executors"]["state"]) == (1, "problem")
     assert found["executors"]["what"] == (
         f'No task ran: Cannot run program "{python}": error=2, No such file or directory.'

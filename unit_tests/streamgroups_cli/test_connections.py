@@ -434,9 +434,9 @@ def test_a_test_reports_an_unreachable_system_without_secrets(
     write_connections(tmp_path, monkeypatch)
     result = cli("connections", "test", name, "-o", "json")
     assert result.code == 1, result.err
-    [finding] = json.loads(result.out)["findings"]
-    assert finding["state"] == "problem"
-    assert finding["remedy"]
+    [check] = json.loads(result.out)["results"]
+    assert check["state"] == "problem"
+    assert check["remedy"]
     assert SECRET not in result.out + result.err
     remove_secrets(monkeypatch, tmp_path)
     if name in ("prod", "warehouse", "url", "registry"):
@@ -450,7 +450,7 @@ def test_a_test_of_a_location(cli: CommandLine, config: Path, tmp_path: Path) ->
     lake.mkdir()
     cli("connections", "set", "lake", "--location", str(lake))
     read = cli("connections", "test", "lake", "-o", "json")
-    assert [it["about"] for it in json.loads(read.out)["findings"]] == ["read"]
+    assert [it["about"] for it in json.loads(read.out)["results"]] == ["read"]
     written = cli("connections", "test", "lake", "--write")
     assert written.code == 0, written.out + written.err
     assert "was written, read and deleted" in written.out

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from streamgroups.doctor.check_results import Finding, State
+from streamgroups.doctor.check_results import CheckResult, State
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.probes import access_probe
 
@@ -52,7 +52,7 @@ def done(error: int | None, **result: Any) -> Future[Any]:
 
 def probed(
     monkeypatch: pytest.MonkeyPatch, errors: Mapping[str, int], *, topics: list[str], groups: list[str]
-) -> list[Finding]:
+) -> list[CheckResult]:
     monkeypatch.setattr(access_probe, "AdminClient", lambda _settings: FakeAdmin(errors))
     return access_probe.probe_access(ClientConfig((("bootstrap.servers", "127.0.0.1:1"),)), topics, groups)
 

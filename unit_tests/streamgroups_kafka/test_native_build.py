@@ -56,10 +56,10 @@ def test_a_required_build_fails(tmp_path: Path) -> None:
 def test_doctor_shows_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "build_failure", lambda _package: "command 'gcc' failed: No such file")
     found = native.status()
-    finding = judge_reader(Reader(found.available, found.reason, found.remedy))
-    assert (finding.state.value, finding.in_use) == ("warning", "plain")
-    assert "Its build has failed: command 'gcc' failed: No such file." in finding.what
-    assert "STREAMGROUPS_BUILD=native pip install -v" in finding.remedy
+    check = judge_reader(Reader(found.available, found.reason, found.remedy))
+    assert (check.state.value, check.in_use) == ("warning", "plain")
+    assert "Its build has failed: command 'gcc' failed: No such file." in check.what
+    assert "STREAMGROUPS_BUILD=native pip install -v" in check.remedy
 
 
 @pytest.mark.usefixtures("without_extension")

@@ -19,7 +19,7 @@ from streamgroups.connections.variants import (
     PostgresConnection,
     SchemaRegistryConnection,
 )
-from streamgroups.doctor.check_results import Finding, problem
+from streamgroups.doctor.check_results import CheckResult, problem
 from streamgroups.errors import InvalidOption, MissingExtra, StreamGroupsError
 from streamgroups_cli.check_results import emit_results
 from streamgroups_cli.output import Output, OutputOption
@@ -110,7 +110,7 @@ def _reject_empty(given: Mapping[str, Sequence[str] | None]) -> None:
 
 def _kafka(
     connection: KafkaConnection, topics: Sequence[str], groups: Sequence[str], transactional_id: str | None
-) -> list[Finding]:
+) -> list[CheckResult]:
     from streamgroups.doctor.check_results import State, worst
     from streamgroups.doctor.cluster_checks import judge_cluster
     from streamgroups_kafka.client.config import ClientConfig
@@ -132,7 +132,7 @@ def _kafka(
     return found if transactional_id is None else [*found, probe_transaction(config, transactional_id)]
 
 
-def _registry(connection: SchemaRegistryConnection, subjects: Sequence[str]) -> list[Finding]:
+def _registry(connection: SchemaRegistryConnection, subjects: Sequence[str]) -> list[CheckResult]:
     from streamgroups.decoding.registry import SchemaRegistry
     from streamgroups_kafka.schema_registry.client import RegistryClient
     from streamgroups_kafka.schema_registry.probe import judge_subjects

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from streamgroups.acls import Resource, grant
-from streamgroups.doctor.check_results import Finding, ok, problem, warning
+from streamgroups.doctor.check_results import CheckResult, ok, problem, warning
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.properties_file import as_in_a_file
@@ -29,7 +29,7 @@ _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FA
 _MAX_TOPICS = 1_000
 
 
-def probe_access(config: ClientConfig, topics: Sequence[str], groups: Sequence[str]) -> list[Finding]:
+def probe_access(config: ClientConfig, topics: Sequence[str], groups: Sequence[str]) -> list[CheckResult]:
     """Returns what this user may do, after a successful login.
 
     Args:
@@ -38,8 +38,8 @@ def probe_access(config: ClientConfig, topics: Sequence[str], groups: Sequence[s
         groups: groups whose ACLs are required.
     """
     admin = AdminClient(dict(config.for_admin(client_id=_CLIENT_ID)))
-    found: list[Finding] = []
-    probes: dict[str, Callable[[], list[Finding]]] = {
+    found: list[CheckResult] = []
+    probes: dict[str, Callable[[], list[CheckResult]]] = {
         # A request with duplicates is rejected.
         "topics": lambda: _topics(admin, list(dict.fromkeys(topics))),
         "groups": lambda: _groups(admin, list(dict.fromkeys(groups))),
@@ -54,7 +54,9 @@ def probe_access(config: ClientConfig, topics: Sequence[str], groups: Sequence[s
     return found
 
 
-def judge_operations(kind: Resource, name: str, granted: Collection[str] | None, required: Sequence[str]) -> Finding:
+def judge_operations(
+    kind: Resource, name: str, granted: Collection[str] | None, required: Sequence[str]
+) -> CheckResult:
     """Returns the result for one topic or group.
 
     Args:
@@ -89,7 +91,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def _topics(admin: AdminClient, names: list[str]) -> list[Finding]:
+def _topics(admin: AdminClient, names: list[str]) -> list[CheckResult]:
     visible = sorted(admin.list_topics(timeout=_TIMEOUT_S).topics)
     described = names or [name for name in visible if not name.startswith("__")][:_MAX_TOPICS]
     granted: dict[str, frozenset[str] | None] = {}
@@ -121,7 +123,7 @@ def _topics(admin: AdminClient, names: list[str]) -> list[Finding]:
     return [ok("topics", what, f"{len(described)} topics")]
 
 
-def _groups(admin: AdminClient, names: list[str]) -> list[Finding]:
+def _groups(admin: AdminClient, names: list[str]) -> list[CheckResult]:
     if not names:
         listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result()
         return [
@@ -142,7 +144,7 @@ def _groups(admin: AdminClient, names: list[str]) -> list[Finding]:
     return found
 
 
-def _cluster(admin: AdminClient) -> Finding:
+def _cluster(admin: AdminClient) -> CheckResult:
     described = admin.describe_cluster(include_authorized_operations=True, request_timeout=_TIMEOUT_S).result()
     granted = _operations(described)
     if not granted:

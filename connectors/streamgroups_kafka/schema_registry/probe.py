@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from streamgroups.doctor.check_results import Finding, ok, problem
+from streamgroups.doctor.check_results import CheckResult, ok, problem
 
 
-def judge_subjects(url: str, existing: Collection[str], expected: Sequence[str]) -> list[Finding]:
+def judge_subjects(url: str, existing: Collection[str], expected: Sequence[str]) -> list[CheckResult]:
     """Returns the check results of a registry.
 
     Args:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from streamgroups.doctor.check_results import Finding, ok, problem
+from streamgroups.doctor.check_results import CheckResult, ok, problem
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.properties_file import as_in_a_file
@@ -16,7 +16,7 @@ from streamgroups_kafka.transactions.coordinator import Transactions
 _TIMEOUT_S = 10.0
 
 
-def probe_transaction(config: ClientConfig, transactional_id: str) -> Finding:
+def probe_transaction(config: ClientConfig, transactional_id: str) -> CheckResult:
     """Begins a transaction without records, and aborts it.
 
     Args:

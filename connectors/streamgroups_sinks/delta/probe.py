@@ -12,14 +12,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from streamgroups.connections.variants import DeltaConnection
-from streamgroups.doctor.check_results import Finding, ok, problem
+from streamgroups.doctor.check_results import CheckResult, ok, problem
 from streamgroups.errors import StreamGroupsError
 from streamgroups_sinks.delta.connected import address_in, storage_options_of
 from streamgroups_sinks.delta.store import Store
 from streamgroups_sinks.delta.store_errors import translating
 
 
-def probe_location(connection: DeltaConnection, tables: Sequence[str], *, writes: bool) -> list[Finding]:
+def probe_location(connection: DeltaConnection, tables: Sequence[str], *, writes: bool) -> list[CheckResult]:
     """Returns what the user of a connection may do.
 
     Args:
@@ -45,7 +45,7 @@ def probe_location(connection: DeltaConnection, tables: Sequence[str], *, writes
     return found
 
 
-def _table(table: str, address: str, options: dict[str, str]) -> Finding:
+def _table(table: str, address: str, options: dict[str, str]) -> CheckResult:
     try:
         with translating("reading", address, lambda: tuple(options.values())):
             version = DeltaTable(address, storage_options=options).version()
@@ -54,7 +54,7 @@ def _table(table: str, address: str, options: dict[str, str]) -> Finding:
     return ok("table", f"Table '{table}' can be read.", f"version {version}")
 
 
-def _write(store: Store, location: str, options: dict[str, str]) -> Finding:
+def _write(store: Store, location: str, options: dict[str, str]) -> CheckResult:
     name, rows = f"_streamgroups_test_{uuid.uuid4().hex}", pa.table({"n": [1]})
     try:
         with translating("writing to", location, lambda: tuple(options.values())):

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 
 from streamgroups.connections.variants import PostgresConnection
-from streamgroups.doctor.check_results import Finding, ok, problem
+from streamgroups.doctor.check_results import CheckResult, ok, problem
 from streamgroups.errors import StreamGroupsError
 from streamgroups_sinks.postgres.connected import conninfo_of
 from streamgroups_sinks.postgres.connection import connected, set_up, translated_errors
@@ -26,7 +26,7 @@ _ABOUT_SERVER = (
 _ALL = ("INSERT", "SELECT", "UPDATE", "DELETE")
 
 
-def probe_database(connection: PostgresConnection, tables: Sequence[str], *, writes: bool) -> list[Finding]:
+def probe_database(connection: PostgresConnection, tables: Sequence[str], *, writes: bool) -> list[CheckResult]:
     """Returns what the user of a connection may do.
 
     Args:
@@ -54,7 +54,7 @@ def probe_database(connection: PostgresConnection, tables: Sequence[str], *, wri
         return [*found, _creation(server, writes=writes)]
 
 
-def _table(server: psycopg.Connection, name: TableName) -> Finding:
+def _table(server: psycopg.Connection, name: TableName) -> CheckResult:
     table = find(server, RequiredTable(name, (), ("key",), deletes=True))
     shown = f"Table {name.quoted}"
     if table is None:
@@ -71,7 +71,7 @@ def _table(server: psycopg.Connection, name: TableName) -> Finding:
     return problem("table", what, f"GRANT {lacks} ON {table.table.quoted} TO the user. An append needs INSERT only.")
 
 
-def _creation(server: psycopg.Connection, *, writes: bool) -> Finding:
+def _creation(server: psycopg.Connection, *, writes: bool) -> CheckResult:
     """Stages, the ledger and missing tables need the right to create tables."""
     try:
         schema = where_to_make(server, None, "stages, the ledger and missing tables")
