@@ -1,4 +1,4 @@
-"""Results of campaigns of processors: one line of JSON each, and the tables in ``docs/instances.rst``.
+"""Results of campaigns of processors: one line of JSON each, and their tables.
 
 Used by ``integration_tests.campaign_processors``. ``python -m integration_tests.campaign_processor_results FILE`` prints the tables
 of a file.

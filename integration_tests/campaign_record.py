@@ -37,8 +37,9 @@ Campaigns of faults
 The campaigns of `sinks.rst <sinks.rst#fault-injection>`_, `state.rst <state.rst#fault-injection>`_,
 `savepoints.rst <savepoints.rst#fault-injection>`_ and `instances.rst <instances.rst#fault-injection>`_ write their results here
 with ``--record``. ``campaigns.jsonl`` has one line for each, with its points and versions. Only campaigns since the beginning of
-this record are counted; earlier ones are in those documents. A violation is a record or a row that is lost, is there twice, has
-another result or another order, or an anomaly of the checker of histories. The commit has a ``+`` if files differ from it.
+this record are counted; `earlier-campaigns.rst <earlier-campaigns.rst>`_ has the ones before. A violation is a record or a row that
+is lost, is there twice, has another result or another order, or an anomaly of the checker of histories. The commit has a ``+`` if
+files differ from it.
 
 """
 

@@ -1,5 +1,4 @@
-"""Results of campaigns: one line of JSON each, and the tables in ``docs/sinks.rst`` and ``docs/state.rst``. Used by
-``integration_tests.campaign``.
+"""Results of campaigns: one line of JSON each, and their tables. Used by ``integration_tests.campaign``.
 
 ``python -m integration_tests.campaign_results FILE`` prints the tables of a file. Each line contains the commit, the
 day and the seed, so that a campaign can be repeated with the same turns.
