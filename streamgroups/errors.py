@@ -15,7 +15,7 @@ the error as the cause of a failed query::
     ├── GroupRejected           the current use of the group does not permit the operation
     ├── ProgramMismatch         the group belongs to another program
     ├── FencedMember            the group has replaced this member
-    ├── FencedBatch             the batch does not begin at the position of the sink's ledger
+    ├── FencedBatch             the sink rejects the batch: its positions, or its checkpoint, belong to another run
     ├── LedgerConflict          another transaction changed the same positions of a ledger   (retriable)
     ├── TransactionFailed       a Kafka transaction has ended, or cannot be committed
     ├── SinkUnreachable         a sink's database or store did not answer                    (retriable)
@@ -190,7 +190,11 @@ class FencedMember(StreamGroupsError):
 
 
 class FencedBatch(StreamGroupsError):
-    """The batch does not begin at the position of the sink's ledger. None of it was written (SEMANTICS X3)."""
+    """The sink rejects a batch. None of it was written (SEMANTICS X3).
+
+    The batch is not at the position of the ledger or the group, another process uses its checkpoint, the checkpoint is an old
+    copy, or the sink could not detect a replay of the output.
+    """
 
 
 class LedgerConflict(StreamGroupsError):
@@ -241,7 +245,8 @@ class TooManyDeadLetters(StreamGroupsError):
 class PositionsDiffer(StreamGroupsError):
     """Checkpoint, ledger and group have different positions.
 
-    Raised if ``onRestart`` is ``fail`` (SEMANTICS S5), or if the state depends on the positions.
+    Raised if ``onRestart`` is ``fail`` (SEMANTICS S5), if state or output depends on the positions, or if only expired offsets
+    show whether output is written (SEMANTICS F5). The remedy depends on the cause.
     """
 
 

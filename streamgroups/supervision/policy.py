@@ -1,7 +1,7 @@
-"""When a failed query is restarted, when supervision gives it up, and when a failed batch runs again in the same run.
+"""When a failed query is restarted, when supervision ends with an error, and when a failed batch runs again in the same run.
 
 Pure rules, which ``streamgroups_spark.ops.supervise`` applies and ``docs/supervision.rst`` documents. A restart costs
-little and loses no data, because a query resumes from its checkpoint. So most failures justify a restart. The
+little, and continues at the positions of the group, ledger or checkpoint. So most failures justify a restart. The
 exceptions are failures that are certain to repeat, and failures that have repeated too often.
 
 Another attempt of a batch costs only the batch: a restart of the query also starts a Python process and joins the group

@@ -149,7 +149,7 @@ def exactly_once(
     checkpoint: str,
     dead_letters: KafkaSink | AnySink | DeadLetters | None = None,
 ) -> DataStreamWriter:
-    """Writes a streaming DataFrame so that output and offsets of the group change in one transaction.
+    """Writes a streaming DataFrame so that output and positions change in one transaction.
 
     This also holds after failures (SEMANTICS X2). The call changes nothing: it checks the query, and requests metadata of the
     clusters. ``start()`` of the writer begins.
