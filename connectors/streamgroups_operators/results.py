@@ -1,6 +1,6 @@
 """The results of windows as the input of another operator with state: their positions, their order, and their watermark.
 
-Used by ``task_states``. An operator behind windows processes their results in the same task, with the state of the same
+Used by ``task_states``. An operator downstream of windows processes their results in the same task, with the state of the same
 range. So each result has a position in the range: the last offset of the records that were processed when it was emitted.
 Results are sorted by the end of their window, the order in which the watermark reaches them. So their order does not
 depend on how batches cut the records. Source: SEMANTICS W13, S10.

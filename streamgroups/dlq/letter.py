@@ -21,7 +21,7 @@ MISSING = "missing"
 
 #: The fields that a step sets, with their types in SQL. ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``,
 #: ``value`` and ``headers`` are those of the source record. They are null if the columns are no longer in the
-#: DataFrame, or if the row comes from several records (behind an aggregation).
+#: DataFrame, or if the row comes from several records (after an aggregation).
 FAILURE: Mapping[str, str] = {
     "step": "STRING",
     "error_class": "STRING",

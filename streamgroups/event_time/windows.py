@@ -173,7 +173,7 @@ def released_ms(shape: Shape, closed_until_ms: int, earliest_start_ms: int | Non
     """Returns the watermark of the results of windows: no later result starts before it (SEMANTICS W13).
 
     Hopping windows move a time to the start of the earliest open one, and sessions to the start of the earliest open session,
-    or of one that a record can still open. An operator behind windows receives it with their results.
+    or of one that a record can still open. An operator downstream of windows receives it with their results.
 
     Args:
         shape: the shape of the windows.

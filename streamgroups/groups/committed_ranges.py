@@ -17,7 +17,7 @@ from streamgroups.groups.offset_records import OffsetRecord
 _NO_END = 1 << 63
 #: Before each window.
 _EARLIER_MS = -1
-_WITHOUT_MARK = "a client without marks has set the position: a tool, or another consumer"
+_WITHOUT_MARK = "another client has set the position: a tool, or a consumer without this library"
 _NO_REASON = "an owner began to read behind the position, and nothing names the reason"
 _AFTER_DELETION = "the committed offset was deleted, or has expired"
 
@@ -63,7 +63,7 @@ class CommittedRanges:
     """The result of the walk, and its state.
 
     Args:
-        since_ms: the begin of the window: a committed range ends there, and another one begins.
+        since_ms: the beginning of the window: a committed range ends there, and another one begins.
         has_other_consumers: whether clients without marks can be consumers of the group.
         position: the last position; ``None`` without a commit.
         begin: the first offset with evidence.
@@ -174,7 +174,7 @@ def committed_ranges(
 
     Args:
         commits: its commits, in the order of the log.
-        since_ms: the begin of the window.
+        since_ms: the beginning of the window.
         has_other_consumers: see :class:`CommittedRanges`.
 
     >>> from streamgroups.partitions import TopicPartition

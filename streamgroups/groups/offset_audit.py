@@ -107,7 +107,7 @@ class GroupAudit:
 
     Args:
         group_id: the group.
-        since_ms: the begin of the window, in milliseconds since the epoch; 0 for all stored commits.
+        since_ms: the beginning of the window, in milliseconds since the epoch; 0 for all stored commits.
         partitions: its partitions, in order.
         has_ledger: whether the ledger of a sink was compared.
     """
@@ -157,7 +157,7 @@ def audit(facts: Facts, since_ms: int = 0) -> PartitionAudit:
 
     Args:
         facts: the facts.
-        since_ms: the begin of the window, in milliseconds since the epoch. Verdicts that follow from earlier commits are left out.
+        since_ms: the beginning of the window, in milliseconds since the epoch. Verdicts that follow from earlier commits are left out.
 
     >>> from streamgroups.groups.commit_metadata import CommitMark
     >>> from streamgroups.groups.offset_records import OffsetRecord

@@ -1,6 +1,6 @@
 """Whether SQL keeps the dead letters of its input.
 
-Called by the step ``sql`` behind a step with state, whose dead letters are rows of ``input``. Lost letters cause no error, so a
+Called by the step ``sql`` after a step with state, whose dead letters are rows of ``input``. Lost letters cause no error, so a
 text is accepted only if its form shows that it keeps all of them: one ``SELECT`` with the column, and at most one ``WHERE``,
 which begins with ``dead_letter IS NOT NULL OR``. Source: SEMANTICS P4; the grammar of Spark's SQL (``SqlBaseLexer.g4``).
 """

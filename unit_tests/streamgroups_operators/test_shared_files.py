@@ -1,4 +1,4 @@
-"""S10, W13: the state files of operators behind each other: a position needs those of all of them."""
+"""S10, W13: the state files of operators one after the other: a position needs those of all of them."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def audit_groups(
     Args:
         cluster: the cluster.
         group_ids: the groups.
-        since_ms: the begin of the window, in milliseconds since the epoch; 0 for all stored commits.
+        since_ms: the beginning of the window, in milliseconds since the epoch; 0 for all stored commits.
         sources: the other sources.
 
     Raises:

@@ -164,7 +164,7 @@ def audit(
         bool,
         typer.Option(
             "--other-consumers",
-            help="The group has consumers without marks: what they commit is unknown, and not missing.",
+            help="The group has consumers without this library: their commits are unknown, and not missing.",
         ),
     ] = False,
     output: OutputOption = Output.table,

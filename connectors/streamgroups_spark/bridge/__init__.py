@@ -71,7 +71,7 @@ Plan of the running query
 Spark's logs
     :Modules: ``checkpoint_log``, ``unstarted_checkpoint``
     :From, to: Spark's JVM, ``sinks.batch_info``, ``source.last_batch``, ``stable_input.batches``
-    :When: at the begin of a batch, and when a query starts or stops
+    :When: at the beginning of a batch, and when a query starts or stops
     :Content: the ends of the sources of a batch, its watermark, and whether it is finished
     :Kill: the logs are durable. A batch that has an offset and no commit runs again.
     :Security: that of the checkpoint

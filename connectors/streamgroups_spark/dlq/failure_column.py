@@ -1,6 +1,6 @@
 """The column ``dead_letter``: a row that a step could not process carries its failure in it.
 
-Called by each step on the driver. A good row has null. A step behind another one passes rows that have a letter, and
+Called by each step on the driver. A good row has null. A step after another one passes rows that have a letter, and
 does not process them. Source: SEMANTICS P4; :mod:`streamgroups.dlq.letter`.
 """
 

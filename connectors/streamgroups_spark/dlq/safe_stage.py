@@ -1,7 +1,7 @@
 """A user's function as a function of ``mapInArrow``: its output beside the columns of the records, and dead letters.
 
 Created by ``dlq.safely`` on the driver, and pickled into Python workers. Each record stays in its place, so
-operators behind it receive records in the order of their offsets. A letter is stored and shown, so the texts about its error
+operators after it receive records in the order of their offsets. A letter is stored and shown, so the texts about its error
 have a maximum length, and no control characters. Source: SEMANTICS P4; Spark's ``DataFrame.mapInArrow``.
 """
 

@@ -129,7 +129,7 @@ class _Rows:
 
     def _call(self, step: FunctionCall) -> None:
         if step.state_name is not None and self._emits is None:
-            # Otherwise two branches of the plan would contain the operator, if a step behind it sets letters apart.
+            # Otherwise two branches of the plan would contain the operator, if a step after it sets letters apart.
             self._set_letters_apart()
         arguments = arguments_of(step.name, step.arguments, self._run.loader)
         df, arguments = _with_watermark(self._run.processor, step, self._df, arguments)

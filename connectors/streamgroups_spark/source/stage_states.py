@@ -147,7 +147,7 @@ def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[tuple[StageN
         names = ", ".join(sorted({it.operator for branch in branches for it in branch}))
         raise InvalidOption(
             f"The query has several operators with state over one stream, in different branches: {names}.",
-            remedy="Use one operator in each query, or operators behind each other without a second output. The others "
+            remedy="Use one operator in each query, or operators one after the other without a second output. The others "
             "can run in queries with other groups, or read the output of this one from a topic.",
         )
     stages = branches[0]

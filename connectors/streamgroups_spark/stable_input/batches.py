@@ -243,7 +243,7 @@ def check_columns(rows: DataFrame) -> None:
     if missing:
         raise InvalidOption(
             f"The batch has no column {', '.join(map(repr, missing))}, so its rows cannot be attributed to records.",
-            remedy="Keep the columns 'topic', 'partition' and 'offset' of the source in each select. Rows behind an "
+            remedy="Keep the columns 'topic', 'partition' and 'offset' of the source in each select. Rows after an "
             f"aggregation have no offset: {_OTHER_QUERY}",
         )
     for name, of in zip(SOURCE, _TYPES, strict=True):

@@ -1,4 +1,4 @@
-"""Operators behind windows: which operator can process their results, and the columns that have their watermark.
+"""Operators downstream of windows: which operator can process their results, and the columns that have their watermark.
 
 Called by ``windows.windows``, ``windows.by_offset``, ``state.stateful`` and ``joins.join`` on the driver. Metadata of Spark's
 columns mark the times of results: a column keeps its metadata when it is selected or renamed, and an expression has none.
@@ -117,7 +117,7 @@ def reject_behind(df: DataFrame, called: str) -> None:
 
 
 def check_result_time(df: DataFrame, on: str, before: str, called: str) -> ResultTime:
-    """Returns the time of results that is the event time of an operator behind windows.
+    """Returns the time of results that is the event time of an operator downstream of windows.
 
     Args:
         df: the results.

@@ -1,4 +1,4 @@
-"""Validates the arguments of ``sg.windows`` before the query starts, also in front of and behind another operator.
+"""Validates the arguments of ``sg.windows`` before the query starts, also before and after another operator.
 
 Called by ``windows.windows`` and ``windows.by_offset`` on the driver. :mod:`streamgroups.event_time.window_shapes` validates
 the windows themselves. Source: SEMANTICS W4-W7, W9, W13, W17.
@@ -285,7 +285,7 @@ def check_behind(
 
 
 def _check_idle_timeout(idle_timeout_ms: int | None, time: ResultTime, on: str) -> None:
-    """A window must not close while an open window in front of it can have a result for it."""
+    """A window must not close while an open window upstream of it can have a result for it."""
     if idle_timeout_ms is None:
         return
     before_ms = time.idle_timeout_ms
