@@ -17,7 +17,7 @@ class Bound:
     """The lowest ratio of some lines.
 
     Args:
-        line: a regular expression for the begin of the name of a line.
+        line: a regular expression for the beginning of the name of a line.
         at_least: the lowest ratio.
     """
 

@@ -158,7 +158,7 @@ def test_another_partition_s_commits_in_between_do_no_harm(tmp_path: Path) -> No
     assert (_offsets(tmp_path / "t"), _offsets(tmp_path / "t", 1)) == ([0, 1, 2, 3, 4], [0, 1, 2])
 
 
-def test_a_commit_that_is_always_overtaken_gives_up_in_time(tmp_path: Path) -> None:
+def test_a_commit_that_is_always_overtaken_fails_in_time(tmp_path: Path) -> None:
     sink = sg.DeltaSink(uri=str(tmp_path / "t"))
     open_at(sink)
     _, staged = stage(sink, records(0, 5))

@@ -137,7 +137,7 @@ class CampaignHistory:
             found += [*written("output", values, self.inputs.places), *written("letters", letters, self.inputs.places)]
         self.record(*found)
         self.gather(is_complete=True)
-        # The check has only the file, as anyone who repeats it.
+        # The check has only the file, as a later check of the same file.
         return check(read_files([self.file]))
 
     def gather(self, *, is_complete: bool = False) -> None:

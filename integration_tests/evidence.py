@@ -49,7 +49,7 @@ class Run:
 
     Args:
         command: its command.
-        date: the day of its begin, UTC, such as ``2026-11-27``.
+        date: the day of its start, UTC, such as ``2026-11-27``.
         commit: the commit, with ``+`` if files were changed.
         minutes: its duration.
         exit_code: the exit code; 0 means success.

@@ -115,7 +115,7 @@ def test_a_failed_batch_runs_again_in_the_same_run(
     assert reported == [again.format(0, 0.2, 1), again.format(1, 0.2, 1), again.format(1, 0.4, 2)]
 
 
-def test_it_is_given_up_after_failures_in_a_row(unreliable: Callable[..., Unreliable]) -> None:
+def test_it_is_not_restarted_after_failures_in_a_row(unreliable: Callable[..., Unreliable]) -> None:
     """A failed start also counts as a failure."""
     query = unreliable(fails_at=[0] * 9)
     cannot = [OSError("no such disk")]
@@ -132,7 +132,7 @@ def test_it_is_given_up_after_failures_in_a_row(unreliable: Callable[..., Unreli
     assert query.runs == 1
 
 
-def test_it_is_given_up_at_once_for_what_does_not_pass(unreliable: Callable[..., Unreliable]) -> None:
+def test_it_is_not_restarted_for_what_does_not_pass(unreliable: Callable[..., Unreliable]) -> None:
     """Supervision recognizes errors of the source through Spark."""
     query = unreliable(fails_at=[], subscribe="nonesuch")
     with pytest.raises(QueryGivenUp, match=r"is not transient.*UnknownTopic: Topic 'nonesuch' does not exist"):

@@ -274,7 +274,7 @@ def test_an_unknown_topic_or_partition_is_an_error(
             read([place], ReadSettings(to_read().client, "readers", timeout_ms=1_000))
 
 
-def test_a_reading_that_is_given_up_leaves_nothing_behind(
+def test_a_reading_that_is_ended_leaves_nothing_behind(
     bootstrap: str, new_topic: Callable[..., str], to_read: Callable[..., ReadSettings]
 ) -> None:
     """Spark closes the iterator of a task if no operator needs further rows (``limit``)."""

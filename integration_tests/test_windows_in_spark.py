@@ -147,7 +147,7 @@ def test_a_late_record_updates_and_a_later_one_is_emitted_with_the_window_that_i
 
 
 @LONG
-def test_W9_what_is_before_the_watermark_is_lifted_to_it_or_given_up(stream: Stream) -> None:
+def test_W9_what_is_before_the_watermark_is_lifted_to_it_or_dropped(stream: Stream) -> None:
     frame = stream.frame().withColumn("until", F.col("timestamp") + F.expr("INTERVAL 2 SECONDS"))
     windowed = sg.windows(
         frame,

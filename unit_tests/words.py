@@ -81,8 +81,11 @@ WORDS = (
     Word("told apart|tells? apart", "distinguish"),
     Word("knows?|knew", "have, store, detect"),
     Word("wants?|wanted", "require, need"),
+    Word("learn(s|ed|t|ing)?", "receive, read, measure, detect"),
+    Word("(gives?|gave|given|giving) (it |them )?up", "release, stop, fail"),
     # Actors and clauses
     Word("nobody|somebody|anybody|whoever|nobody's|somebody's", "name the actor: no member, another client"),
+    Word("someone|everyone|anyone|everybody", "name the actor: another client, each account"),
     Word("whom", "name the actor"),
     Word("so many|so long", "the number, the time: n, timeout", unless="so long as"),
     Word("anew", "again; of a topic: recreated"),
@@ -122,8 +125,8 @@ NAMES = (
     Word("^_?(keeps|keeping)$", "is_kept, retention, registry"),
     Word("^_?(gives?|giving|book)$", "write, send, assign; requests"),
 )
-#: Words of prose that are terms in names: the claims of a token.
-PERMITTED_NAMES = frozenset({"claims?"})
+#: Words of prose that are terms in names: the claims of a token, and ``QueryGivenUp``.
+PERMITTED_NAMES = frozenset({"claims?", "(gives?|gave|given|giving) (it |them )?up"})
 
 
 def _whole_words(pattern: str) -> re.Pattern[str]:

@@ -41,15 +41,15 @@ def in_windows(shape: Shape, times_ms: Numbers) -> tuple[Numbers, Numbers]:
         shape: the shape of the windows.
         times_ms: milliseconds since the epoch.
     """
-    everyone = np.arange(len(times_ms))
+    numbers = np.arange(len(times_ms))
     if isinstance(shape, Session):
-        return everyone, times_ms
+        return numbers, times_ms
     newest = times_ms - times_ms % shape.hop_ms
     indices, starts = [], []
     for back in range(-(-shape.size_ms // shape.hop_ms)):
         start = newest - back * shape.hop_ms
         inside = start > times_ms - shape.size_ms
-        indices.append(everyone[inside])
+        indices.append(numbers[inside])
         starts.append(start[inside])
     return np.concatenate(indices), np.concatenate(starts)
 

@@ -35,7 +35,7 @@ class Observed(str, Enum):
     STOPPED = "stopped"
     #: Its query has read its bounded data, and has ended by itself.
     COMPLETED = "completed"
-    #: Its query was given up.
+    #: Its query has failed, and is not restarted any more.
     FAILED = "failed"
 
     @property

@@ -85,7 +85,9 @@ class Aligned:
     holding: frozenset[TopicPartition]
 
 
-def learned(before: Density | None, next_offset: int, watermark: Watermark, read: OffsetRange | None) -> Density:
+def measured_density(
+    before: Density | None, next_offset: int, watermark: Watermark, read: OffsetRange | None
+) -> Density:
     """Returns the event time per offset of a partition after a batch.
 
     It decreases by at most half with each batch, so that a few records with the same time have little effect.
@@ -97,9 +99,9 @@ def learned(before: Density | None, next_offset: int, watermark: Watermark, read
         read: the range that the last batch has read; ``None`` if it has not read the partition.
 
     >>> p0 = TopicPartition("flights", 0)
-    >>> first = learned(None, 5, At(1_000), None)
-    >>> second = learned(first, 15, At(1_500), OffsetRange(p0, 5, 15))
-    >>> second.offset_ms, learned(second, 25, At(1_500), OffsetRange(p0, 15, 25)).offset_ms
+    >>> first = measured_density(None, 5, At(1_000), None)
+    >>> second = measured_density(first, 15, At(1_500), OffsetRange(p0, 5, 15))
+    >>> second.offset_ms, measured_density(second, 25, At(1_500), OffsetRange(p0, 15, 25)).offset_ms
     (50.0, 25.0)
     """
     if before is not None and before.next_offset == next_offset:

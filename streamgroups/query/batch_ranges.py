@@ -1,4 +1,4 @@
-"""Decides which ranges the next batch of a query reads, and learns from finished batches.
+"""Decides which ranges the next batch of a query reads, by measurements of finished batches.
 
 Used by ``streamgroups.query.micro_batches`` on the thread of the query. The decisions are functions of
 :mod:`streamgroups.query.trigger_limits` (limits of the user), :mod:`streamgroups.query.alignment` (``maxDrift``) and
@@ -18,7 +18,7 @@ from streamgroups.event_time.watermark import NOT_YET, Watermark
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock
 from streamgroups.printable import listed
-from streamgroups.query.alignment import Aligned, Density, EventTimes, align, learned
+from streamgroups.query.alignment import Aligned, Density, EventTimes, align, measured_density
 from streamgroups.query.batch_time import MeasuredBatch, after_batch, cost_of, first_size
 from streamgroups.query.trigger_limits import UNLIMITED, Limits, admit
 
@@ -81,8 +81,8 @@ class BatchAdmission:
     @property
     def max_offsets(self) -> int | None:
         """The maximum number of offsets of the next batch; ``None`` without a limit."""
-        learned_offsets = None if self._size is None else self._size.max_offsets
-        return min((it for it in (learned_offsets, self._limits.max_offsets) if it is not None), default=None)
+        measured_offsets = None if self._size is None else self._size.max_offsets
+        return min((it for it in (measured_offsets, self._limits.max_offsets) if it is not None), default=None)
 
     def planned(self, number: int, ranges: Collection[OffsetRange]) -> None:
         """Records that a batch is planned.
@@ -94,7 +94,7 @@ class BatchAdmission:
         self._planned = _Planned(number, tuple(ranges), self._clock())
 
     def finished(self, end: Mapping[str, Any], number: int) -> None:
-        """Learns from the last batch, which is finished.
+        """Measures the last batch, which is finished.
 
         Args:
             end: its end offset, as Spark has logged it.
@@ -177,7 +177,7 @@ class BatchAdmission:
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         read = {} if self._finished is None else {r.topic_partition: r for r in self._finished.ranges}
         self._densities = {
-            tp: learned(self._densities.get(tp), next_offset, times.watermarks.get(tp, NOT_YET), read.get(tp))
+            tp: measured_density(self._densities.get(tp), next_offset, times.watermarks.get(tp, NOT_YET), read.get(tp))
             for tp, (next_offset, _) in available.items()
         }
         found = align(available, times, self._densities, max_drift_ms, is_bounded=is_bounded)

@@ -74,7 +74,7 @@ class BatchCost:
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """The limit of the next batch, and the batches from which it was learned.
+    """The limit of the next batch, and the batches from which it was computed.
 
     Args:
         max_offsets: the maximum number of offsets, at least 1.

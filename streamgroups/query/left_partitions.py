@@ -17,7 +17,7 @@ from streamgroups.query.data_loss import LossPolicies, OnDataLoss, deleted
 
 logger = logging.getLogger(__name__)
 
-#: How long after their release the topics of partitions are read, and the interval. Brokers learn of a deletion at
+#: How long after their release the topics of partitions are read, and the interval. Brokers receive a deletion at
 #: different times.
 _WATCHED_MS, _INTERVAL_MS = 10_000, 1_000
 

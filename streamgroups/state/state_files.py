@@ -50,7 +50,7 @@ class CollectableFiles(StateFiles, Protocol):
     """State files that a collector deletes. Raises the errors of :class:`StateFiles`."""
 
     def survey(self) -> Survey:
-        """All files with their ages. It writes a file and deletes it, to learn the current time of the storage."""
+        """All files with their ages. It writes a file and deletes it, to read the current time of the storage."""
         ...
 
     def delete_unfinished(self, files: Collection[StateFileName]) -> None:

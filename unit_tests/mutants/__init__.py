@@ -1,1 +1,1 @@
-"""Small faults that are put into the code, one at a time, to learn whether the unit tests notice them; ``make mutants``."""
+"""Small faults that are put into the code, one at a time, to measure whether the unit tests detect them; ``make mutants``."""

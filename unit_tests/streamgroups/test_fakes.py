@@ -243,7 +243,7 @@ def test_S3_a_zombie_s_commit_is_rejected_and_its_records_are_read_by_another(
     assert sorted(map(len, (alice.membership.owned, bob.membership.owned))) == [4, 4]
 
 
-def test_S3_a_zombie_without_a_batch_learns_it_from_its_heartbeat(new_member: NewMember, group: FakeGroup) -> None:
+def test_S3_a_zombie_without_a_batch_detects_it_by_its_heartbeat(new_member: NewMember, group: FakeGroup) -> None:
     (alice,) = joined(new_member, "alice")
     group.fence("alice")
     assert len(alice.membership.owned) == 8

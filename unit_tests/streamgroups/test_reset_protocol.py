@@ -231,8 +231,8 @@ class TestNextStep:
         step = self.step(self.REQUESTS, entries, owned, applied=applied)
         due = {tp for tp in owned if applied[tp] != "a"}
         assert step.stop.keys() == {tp for tp in due if entries[tp].stopped != "a"}
-        everybody = all("a" in (entries[tp].stopped, applied[tp]) for tp in entries)
-        assert step.move.keys() == (due if everybody else set())
+        all_stopped = all("a" in (entries[tp].stopped, applied[tp]) for tp in entries)
+        assert step.move.keys() == (due if all_stopped else set())
 
 
 @pytest.mark.parametrize("requests", ["one", "many"])

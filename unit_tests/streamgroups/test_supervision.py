@@ -1,4 +1,4 @@
-"""The rule of restarts: never sooner than the back-off, never given up while there is progress, always ended in the end."""
+"""The rule of restarts: never sooner than the back-off, never without a restart while there is progress, always ended in the end."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_restart_never_comes_sooner_than_the_back_off(
     POLICIES,
     st.lists(st.tuples(failures(st.sampled_from([None, *MAY_PASS])), JITTER), max_size=40),
 )
-def test_it_is_never_given_up_after_a_run_with_progress(
+def test_it_is_always_restarted_after_a_run_with_progress(
     policy: RestartPolicy, runs: list[tuple[Failed, float]]
 ) -> None:
     state, now_ms = Supervision(), 0
@@ -92,7 +92,7 @@ def test_it_is_never_given_up_after_a_run_with_progress(
 
 
 @given(POLICIES, st.lists(st.tuples(failures(ERRORS), JITTER), max_size=10), ERRORS)
-def test_it_is_given_up_in_the_end_if_nothing_works(
+def test_restarts_end_if_nothing_works(
     policy: RestartPolicy, before: list[tuple[Failed, float]], error: type[StreamGroupsError] | None
 ) -> None:
     """Independent of the past: after this number of failures, and for retriable errors after this time; not sooner."""
@@ -124,7 +124,7 @@ def test_it_is_done_when_it_ends_or_a_stop_is_requested(state: Supervision) -> N
     assert isinstance(decide(state, EngineGone(), 1_000, POLICY, 0.5)[1], GiveUp)
 
 
-def test_what_comes_again_for_certain_is_given_up_at_once() -> None:
+def test_what_comes_again_for_certain_ends_the_restarts_at_once() -> None:
     worked = Supervision(has_worked=True)
     for error in StreamGroupsError.__subclasses__():
         failed = Failed(Failure("x", error), 10)

@@ -328,7 +328,7 @@ def _without_offsets() -> Any:
 
 
 def _without_hearing_of_a_restart() -> Any:
-    """The sink does not learn that the batch of a restarted query is written."""
+    """The sink does not receive that the batch of a restarted query is written."""
     return patch.object(BatchInfo, "is_written", False)
 
 

@@ -96,7 +96,7 @@ def handled(policy: OnViolation, time_ms: int, until_ms: int | None, watermark_m
     bucket.take([], 90, 0)
     [row] = bucket.rows
     assert row["why"] in (None, "violation")
-    return "given up" if row["why"] else str(row["start"])
+    return "too late" if row["why"] else str(row["start"])
 
 
 @given(st.sampled_from(OnViolation), st.integers(0, 30), st.none() | st.integers(0, 30), st.integers(0, 30))
@@ -107,7 +107,7 @@ def test_W9_columns_are_judged_like_single_records(
     judgement = judge(interval, At(watermark_ms), policy)
     expected = str(judgement.interval.start_ms if isinstance(judgement, Lift) else time_ms)
     found = handled(policy, time_ms, until_ms, watermark_ms)
-    assert found == ("given up" if isinstance(judgement, Drop) else expected)
+    assert found == ("too late" if isinstance(judgement, Drop) else expected)
 
 
 def plan_of(windowing: Windowing, buckets: int = 1, policy: OnViolation = OnViolation.KEEP) -> WindowPlan:

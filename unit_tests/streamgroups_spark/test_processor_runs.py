@@ -115,7 +115,7 @@ def test_a_rejected_login_ends_a_placed_replica(run: Any) -> None:
         run(Rejecting(UNREACHABLE), is_placed=True)
 
 
-def test_an_outage_ends_a_placed_replica_when_supervision_gives_up(run: Any) -> None:
+def test_an_outage_ends_a_placed_replica_when_supervision_ends(run: Any) -> None:
     class Unreachable(Cluster):
         def check_reachable(self) -> None:
             self.logins += 1

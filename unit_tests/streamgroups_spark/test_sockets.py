@@ -20,7 +20,7 @@ from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups_spark.bridge.sockets import Server, call, unnamed
 
 KEY = b"shared key"
-#: The time after which a process that hangs is given up.
+#: The time of the wait for a process that hangs.
 SHORT_S = 0.05
 
 

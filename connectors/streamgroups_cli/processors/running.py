@@ -44,7 +44,7 @@ def run(
     A failed query is restarted. SIGTERM and Ctrl-C end it in an orderly way. The next run continues at the positions of the
     group, on this or another machine.
 
-    Exit code: 0 if it was stopped or has ended, 1 if it was given up, 2 for a file with a mistake.
+    Exit code: 0 if it was stopped or has ended, 1 if it has failed permanently, 2 for a file with a mistake.
     """
     processors, problems = read_files([file], instance)
     check(problems)

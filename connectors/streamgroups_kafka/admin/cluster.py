@@ -51,7 +51,7 @@ _REASON_S = 2.0
 #: query.
 _OUTAGE_S = 60.0
 
-#: The number of consecutive metadata responses without a partition before it counts as missing. Brokers learn of new
+#: The number of consecutive metadata responses without a partition before it counts as missing. Brokers receive new
 #: partitions one after the other.
 _POLLS_WITHOUT_PARTITION = 3
 

@@ -90,7 +90,7 @@ def refreshed_leaders(
 def retried(rejected: PartRejected) -> PartRejected:
     """Returns the error to retry for a partition that is in the metadata.
 
-    A broker learns of its partitions after the controller. Until then it reports that they do not exist.
+    A broker receives its partitions after the controller. Until then it reports that they do not exist.
     """
     if rejected.args[0].code() not in REQUESTS["ListOffsets"].absent:
         return rejected

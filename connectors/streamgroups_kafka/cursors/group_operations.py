@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 #: requests.
 _INTRODUCTION_S = 3.0
 _IN_RANGE = "Use an offset in that range, or TRIM_HORIZON or LATEST."
-#: Brokers learn of a new topic with a delay.
+#: Brokers receive a new topic with a delay.
 _RETRYING = retrying(1, every_s=0.1, on=UnknownTopic)
 
 

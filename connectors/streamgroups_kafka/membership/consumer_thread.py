@@ -352,7 +352,7 @@ class ConsumerOwner:
             return lost <= set(deleted)
 
         try:
-            # Brokers learn of a deletion at different times.
+            # Brokers receive a deletion at different times.
             comes_true(are_deleted, _DELETION_S, every_s=0.1)
             check_lost(self._settings.group_id, lost, deleted)
         except StreamGroupsError as e:

@@ -90,7 +90,7 @@ def probe_cluster(config: ClientConfig, *, timeout_s: float = _TIMEOUT_S) -> Clu
     try:
         metadata = client.metadata(timeout_s)
     except KafkaException as e:
-        brokers = _brokers(client.learned, config)
+        brokers = _brokers(client.advertised, config)
         if any(broker.unreachable for broker in brokers):
             return Cluster("", brokers, silent_servers=silent)
         where = f"The cluster at {config.get('bootstrap.servers')}"
@@ -110,9 +110,9 @@ class _Client:
 
     def __init__(self, config: ClientConfig) -> None:
         self.errors: list[KafkaError] = []
-        self.learned: dict[int, str] = {}
+        self.advertised: dict[int, str] = {}
         settings: dict[str, Any] = {**config.for_admin(client_id=_CLIENT_ID), "log_level": 0}
-        settings |= {"error_cb": self.errors.append, "stats_cb": self._learn, "statistics.interval.ms": 100}
+        settings |= {"error_cb": self.errors.append, "stats_cb": self._read_statistics, "statistics.interval.ms": 100}
         self.admin = AdminClient(settings)
 
     def metadata(self, timeout_s: float) -> Any:
@@ -136,12 +136,12 @@ class _Client:
 
     def _misled(self) -> bool:
         """Whether the host names of the advertised brokers cannot be resolved: then retries cannot succeed."""
-        return any(error.name() == "_RESOLVE" for error in self.errors) and bool(self.learned)
+        return any(error.name() == "_RESOLVE" for error in self.errors) and bool(self.advertised)
 
-    def _learn(self, statistics: str) -> None:
+    def _read_statistics(self, statistics: str) -> None:
         for broker in json.loads(statistics)["brokers"].values():
             if broker["source"] == "learned":
-                self.learned[broker["nodeid"]] = broker["nodename"]
+                self.advertised[broker["nodeid"]] = broker["nodename"]
 
 
 def _is_final(error: KafkaError) -> bool:

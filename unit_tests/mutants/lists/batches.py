@@ -315,7 +315,7 @@ MUTANTS = (
         "streamgroups/query/micro_batches.py",
         "self.written = InFlight(checkpoint.number, resumption.written)",
         "self.written = InFlight(checkpoint.number, ())",
-        "after a restart the sink does not learn that its batch is written",
+        "after a restart the sink does not receive that its batch is written",
     ),
     Mutant(
         "PL1",
@@ -339,7 +339,7 @@ MUTANTS = (
         "connectors/streamgroups_spark/bridge/active_queries.py",
         "unknown_operators=unknown,",
         "",
-        "a source never learns that its query has an unknown operator",
+        "a source never receives that its query has an unknown operator",
     ),
     Mutant(
         "LC1",

@@ -99,7 +99,7 @@ MUTANTS = (
         "connectors/streamgroups_kafka/transactions/coordinator.py",
         "if self._last is not None:",
         "if False:",
-        "a zombie begins a transaction before it learns that it is fenced",
+        "a zombie begins a transaction before it detects that it is fenced",
     ),
     Mutant(
         "T2",

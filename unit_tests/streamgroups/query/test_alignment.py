@@ -12,7 +12,7 @@ from hypothesis import given
 
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, earliest, latest
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.query.alignment import FIRST_OFFSETS, Aligned, Density, EventTimes, align, learned
+from streamgroups.query.alignment import FIRST_OFFSETS, Aligned, Density, EventTimes, align, measured_density
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
 #: The event times of the records of a partition, out of order. ``None``: a record without an event time.
@@ -50,7 +50,7 @@ class Stream:
         """Reads a batch, and checks the limit of each partition."""
         times = EventTimes({tp: self.watermark(tp) for tp in self.logs}, self.idle)
         self.densities = {
-            tp: learned(self.densities.get(tp), next_offset, self.watermark(tp), self.read.get(tp))
+            tp: measured_density(self.densities.get(tp), next_offset, self.watermark(tp), self.read.get(tp))
             for tp, (next_offset, _) in self.available.items()
         }
         found = align(self.available, times, self.densities, self.max_drift_ms, is_bounded=self.is_bounded)
@@ -222,9 +222,9 @@ def test_W16_a_batch_reads_up_to_the_limit(density: Density | None, room_ms: int
 
 def test_W16_offsets_that_were_not_read_change_no_density() -> None:
     dense = Density(100, At(500), 50, 2.0)
-    assert learned(dense, 100, At(500), OffsetRange(P0, 50, 100)) == dense
-    assert learned(dense, 40, NOT_YET, None) == Density(40), "a reset"
-    assert learned(dense, 900, At(500), OffsetRange(P0, 50, 100)) == Density(900, At(500)), "a gap"
-    assert learned(dense, 120, At(540), OffsetRange(P0, 100, 120)) == Density(120, At(540), 20, 2.0)
-    assert learned(dense, 120, At(500), OffsetRange(P0, 100, 120)) == Density(120, At(500), 20, 1.0)
-    assert learned(dense, 120, NOT_YET, OffsetRange(P0, 100, 120)) == Density(120, NOT_YET, 20, 2.0)
+    assert measured_density(dense, 100, At(500), OffsetRange(P0, 50, 100)) == dense
+    assert measured_density(dense, 40, NOT_YET, None) == Density(40), "a reset"
+    assert measured_density(dense, 900, At(500), OffsetRange(P0, 50, 100)) == Density(900, At(500)), "a gap"
+    assert measured_density(dense, 120, At(540), OffsetRange(P0, 100, 120)) == Density(120, At(540), 20, 2.0)
+    assert measured_density(dense, 120, At(500), OffsetRange(P0, 100, 120)) == Density(120, At(500), 20, 1.0)
+    assert measured_density(dense, 120, NOT_YET, OffsetRange(P0, 100, 120)) == Density(120, NOT_YET, 20, 2.0)

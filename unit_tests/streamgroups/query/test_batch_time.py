@@ -132,14 +132,14 @@ def test_small_batches_do_not_reduce_the_limit_if_the_fixed_cost_prevails(
 ) -> None:
     sink = Sink(target_ms, 0.3 * target_ms, offset_ms)
     sink.run(60)
-    learned = sink.size.max_offsets
+    measured = sink.size.max_offsets
     sink.fixed_ms = fixed * target_ms
     sink.run(40)
     before = sink.size
     assert before.max_offsets * offset_ms >= 0.01 * target_ms - offset_ms
     for _ in range(20):
         sink.size = after_batch(sink.size, MeasuredBatch(1, sink.fixed_ms), target_ms)
-    assert sink.size.max_offsets == before.max_offsets <= learned
+    assert sink.size.max_offsets == before.max_offsets <= measured
 
 
 @pytest.mark.parametrize(

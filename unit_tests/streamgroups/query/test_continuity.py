@@ -299,7 +299,7 @@ class TestAfterARestart:
         with pytest.raises(DataLoss, match=r"position 5 of topic id id-of-flights"):
             run.again().start().batch()
 
-    def test_brokers_that_have_learnt_of_ids_meanwhile(self, world: World) -> None:
+    def test_brokers_that_support_ids_meanwhile(self, world: World) -> None:
         world.cluster.has_topic_ids = False
         run = read_five(world, Settings())
         run.source.stop()

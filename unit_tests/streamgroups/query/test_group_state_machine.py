@@ -80,7 +80,7 @@ class Queries(RuleBasedStateMachine):
 
     @precondition(lambda self: self.runs)
     @rule()
-    def everybody_plans_or_finishes(self) -> None:
+    def all_members_plan_or_finish(self) -> None:
         for name in list(self.runs):
             self.advance(name)
 
@@ -207,7 +207,7 @@ class Queries(RuleBasedStateMachine):
         self.settle()
         for _ in range(200):
             self.time_passes()
-            self.everybody_plans_or_finishes()
+            self.all_members_plan_or_finish()
             self.settle()
             ends = {p: self.world.cluster._partition(tp(p)).end_offset for p in range(self.partitions)}
             if all(self.world.committed().get(p, 0) == end for p, end in ends.items()):

@@ -57,7 +57,7 @@ def test_S7_a_deleted_topic_is_a_loss_although_its_partition_has_left(
     assert (len(caplog.messages), world.reads) == (1, 1)
 
 
-def test_S7_a_broker_that_learns_of_the_deletion_later() -> None:
+def test_S7_a_broker_that_receives_the_deletion_later() -> None:
     world = World(OnDataLoss.FAIL)
     rest = {ORDERS: OWNED[ORDERS]}
     world.left.check(rest)
