@@ -42,10 +42,10 @@ class OwnedPartition:
     """A partition that a member owns.
 
     Args:
-        ownership_epoch: distinguishes this ownership epoch from others of the same member.
+        ownership_epoch: distinguishes this assignment from others of the same member.
         next_offset: the committed offset of the group, or the one of the next commit.
         reset: the last reset that the offset contains.
-        is_foreign: whether a client without requests has committed the first position of this ownership epoch.
+        is_foreign: whether a client without requests has committed the position of the assignment.
         state: the state that a request names for the offset; ``None`` if it names none.
     """
 

@@ -4,9 +4,9 @@
 has received. The holdings contain the group's committed offsets. So one cursor always returns the same messages until
 later offsets are committed, and a failed request can be repeated. Source: SEMANTICS G4, G7, G8, G12.
 
-An *ownership epoch* is the time from the assignment of a partition to its revocation. A reset of the group ends it,
-too. A cursor of an earlier ownership epoch commits nothing, because the next owner can have committed later offsets,
-and does not determine where to read.
+An *ownership epoch* is here a number that the instance counts. Each assignment and each reset of a partition has the next
+one. A cursor of an earlier ownership epoch commits nothing, because the next owner can have committed later offsets, and
+does not determine where to read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Holding:
     """A partition that the instance owns.
 
     Args:
-        ownership_epoch: identifies the ownership epoch among those of this instance.
+        ownership_epoch: the number of the assignment, among those of this instance.
         next_offset: the group's committed offset.
         releasing: whether the group is revoking the partition, so that it is not read any more.
         owned: the partition in the membership of the instance.

@@ -18,7 +18,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class OwnershipEpoch:
-    """The time from the assignment of a partition to a member to its end.
+    """One assignment of a partition to a member, from its time to its end.
 
     Args:
         topic_partition: the partition.
@@ -43,7 +43,7 @@ _STAYS = (Kind.ASSIGNED, Kind.PLANNED, Kind.FINISHED, Kind.MOVED, Kind.RESUMED)
 
 
 def ownership_epochs(events: Iterable[Event]) -> list[OwnershipEpoch]:
-    """The ownership epochs in a history, ordered by partition and time.
+    """The assignments in a history, ordered by partition and time.
 
     >>> p = TopicPartition("t", 0)
     >>> e = [Event(1, "g", "a", "r", Kind.ASSIGNED, {p: 0}), Event(5, "g", "a", "r", Kind.RELEASED, {p: 9})]
@@ -71,7 +71,7 @@ def ownership_epochs(events: Iterable[Event]) -> list[OwnershipEpoch]:
 
 
 def overlaps(of: Iterable[OwnershipEpoch]) -> list[tuple[OwnershipEpoch, OwnershipEpoch]]:
-    """Pairs of ownership epochs in which two members owned one partition at the same time.
+    """Pairs of assignments in which two members owned one partition at the same time.
 
     SEMANTICS G11 permits none.
     """

@@ -80,7 +80,7 @@ def test_O6_planted_ranges_are_findings(cli: CommandLine) -> None:
     result, document = audited(cli)
     assert (result.code, document["findings"]) == (5, True)
     assert ranges(document) == [(0, 10, 20, "missing"), (1, 6, 10, "double")]
-    assert "a client without marks" in document["ranges"][0]["detail"]
+    assert "another client has set the position" in document["ranges"][0]["detail"]
     assert document["ranges"][1]["detail"] == (
         "committed at 1970-01-01T00:00:01.000Z and at 1970-01-01T00:00:02.000Z, without a reset between both"
     )

@@ -52,7 +52,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """An ownership epoch with its commits as (time, next offset), and the batch in flight when it ended."""
+    """An assignment with its commits as (time, next offset), and the batch in flight when it ended."""
 
     ownership_epoch: OwnershipEpoch
     end_ms: int

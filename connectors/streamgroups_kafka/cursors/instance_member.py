@@ -3,7 +3,7 @@
 Each ``instance_session`` uses one, from the thread of its instance. The underlying
 :class:`~streamgroups_kafka.membership.member.KafkaMember` commits in the background. When the group fences it, it joins
 again by itself. This module follows the history of that member. So it detects acknowledged and rejected commits, and
-distinguishes two ownership epochs of one partition. Source: SEMANTICS G4, G7, G8, G11.
+distinguishes two assignments of one partition. Source: SEMANTICS G4, G7, G8, G11.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class CursorMember:
             self._member.identify(new)
 
     def was_lost(self, covered: PendingRange) -> bool:
-        """Whether an ownership epoch ended because the group fenced this member, rather than by a handover."""
+        """Whether an assignment ended because the group fenced this member, rather than by a handover."""
         with self._changed:
             return covered.ownership_epoch in self._lost
 
