@@ -245,8 +245,8 @@ class TooManyDeadLetters(StreamGroupsError):
 class PositionsDiffer(StreamGroupsError):
     """Checkpoint, ledger and group have different positions.
 
-    Raised if ``onRestart`` is ``fail`` (SEMANTICS S5), if state or output depends on the positions, or if only expired offsets
-    show whether output is written (SEMANTICS F5). The remedy depends on the cause.
+    Raised if ``onRestart`` is ``fail`` (SEMANTICS S5), if a ledger lacks a reset of the group, if state or output depends on the
+    positions, or if only expired offsets show whether output is written (SEMANTICS F5). The remedy depends on the cause.
     """
 
 

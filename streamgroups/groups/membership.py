@@ -86,6 +86,11 @@ class Owned:
         return self.origin in (Origin.STARTING, Origin.EARLIEST)
 
     @property
+    def is_of_member(self) -> bool:
+        """Whether a member, or its sink, has committed the position."""
+        return self.origin in (Origin.COMMITTED, Origin.WRITTEN)
+
+    @property
     def is_unmarked(self) -> bool:
         """Whether a client without marks has set the position: Kafka's tool, or a consumer of another kind."""
         return self.origin is Origin.FOREIGN and self.reset == NO_RESET

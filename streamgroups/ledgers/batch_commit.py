@@ -161,8 +161,9 @@ def take_over_partitions(
         has_states: whether the ledger contains the states of positions.
 
     Raises:
-        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference. Also if a restored state is not one of the position
-            of the ledger. Nothing is changed.
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference. Also if the ledger lacks the reset of a member's
+            commit, unless under :attr:`OnRestart.CHECKPOINT`, or if a restored state is not one of the position of the ledger.
+            Nothing is changed.
         FencedMember: if a partition has another owner in the meantime. Nothing is changed.
         LedgerConflict: if another member was faster. Call it again.
         SinkUnreachable: if the sink does not answer. Call it again.

@@ -13,7 +13,11 @@ Per partition, with the ledger at ``p`` and the committed offset ``c`` of the gr
 anything                   missing         the ledger is opened at ``c``, or at the starting position
 missing, or ``p``          anything        read from ``p``
 of a reset that the        not ``c``       difference: the policy decides. ``group``: the ledger is set to ``c``;
-ledger does not contain                    ``checkpoint``: the group is reset to ``p``; ``fail``: rejected
+ledger does not contain,                   ``checkpoint``: the group is reset to ``p``; ``fail``: rejected
+a tool's
+a member's, of a reset     not ``c``       difference: the ledger was set back. ``group``, ``fail``: rejected;
+that the ledger does not                   ``checkpoint``: read from ``p``
+contain
 of a restored savepoint    not ``c``       the ledger is set to ``c``, under each policy
 that it does not contain
 of a reset that the        not ``c``       read from ``p``; the group's commit is missing, and is made now
@@ -25,6 +29,9 @@ a member's, of fewer       below ``c``     read from ``p``: a live reset has set
 resets than the ledger                     to the group is missing
 =========================  ==============  =====================================================================
 
+A member changes the ledger before it commits to the group. So a ledger that lacks the reset of a member's commit was set back: a
+backup was restored. The target of the reset is in neither of them, so ``group`` does not choose a position.
+
 ``restore --state-only`` replaces the state of an offset, and not the offset: its mark also contains the last reset of the
 offset. The table compares this one. :func:`restored_states` compares the other one.
 
@@ -34,7 +41,7 @@ be at any offset, also at one where a member has been before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -106,7 +113,8 @@ def take_over(
         resets: the last reset that each position of the ledger contains.
 
     Raises:
-        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every other difference.
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every other difference. Under :attr:`OnRestart.GROUP`, if the ledger
+            lacks the reset of a member's commit.
 
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> decided = take_over({p0: Owned(10), p1: Owned(7)}, {p0: 20}, OnRestart.FAIL)
@@ -120,19 +128,16 @@ def take_over(
         for tp in sorted(owned.keys() & ledger.keys())
         if _differs(owned[tp], ledger[tp], resets.get(tp, NO_RESET))
     )
+    # A member's commit with a reset that the ledger lacks: the ledger was set back.
+    set_back = {tp for tp, it in owned.items() if it.is_of_member and _is_new(it, resets.get(tp, NO_RESET))}
     move = {
         d.topic_partition: (d.ledger_next_offset, d.committed_next_offset)
         for d in differences
-        if (policy is OnRestart.GROUP or owned[d.topic_partition].is_restored)
+        if d.topic_partition not in set_back
+        and (policy is OnRestart.GROUP or owned[d.topic_partition].is_restored)
         and _is_new(owned[d.topic_partition], resets.get(d.topic_partition, NO_RESET))
     }
-    rejected = [d for d in differences if policy is OnRestart.FAIL and d.topic_partition not in move]
-    if rejected:
-        raise PositionsDiffer(
-            "Ledger and group differ: " + "; ".join(map(str, rejected)) + ".",
-            remedy="Restart once with onRestart=group to apply an offset reset of the group to the ledger, "
-            "or with onRestart=checkpoint to reset the group to the ledger positions.",
-        )
+    _reject(policy, [d for d in differences if d.topic_partition not in move], of_members=set_back)
     open_at = {tp: o.next_offset for tp, o in owned.items() if tp not in ledger}
     kept = {tp: n for tp, n in ledger.items() if tp in owned and tp not in move}
     moved = {tp: to for tp, (_, to) in move.items()}
@@ -144,6 +149,31 @@ def take_over(
     topics = {tp: it for tp, it in identities.items() if tp in kept} | of_group
     known = {tp: it for tp, it in topics.items() if it != UNKNOWN}
     return TakeOver({**kept, **open_at, **moved}, open_at, move, follow, differences, known, resets=now)
+
+
+def _reject(
+    policy: OnRestart, differences: Collection[LedgerDifference], *, of_members: Collection[TopicPartition]
+) -> None:
+    """Rejects the differences about which the policy does not decide.
+
+    Raises:
+        PositionsDiffer: if there are any.
+    """
+    set_back = [d for d in differences if d.topic_partition in of_members and policy is not OnRestart.CHECKPOINT]
+    if set_back:
+        raise PositionsDiffer(
+            "The ledger lacks an offset reset that members of the group have applied, so it was set back, for example by a "
+            "restored backup: " + "; ".join(map(str, set_back)) + ".",
+            remedy="Restart once with onRestart=checkpoint to continue at the positions of the ledger. To continue at other "
+            "positions, reset these partitions of the stopped group (streamgroups groups reset), then restart once with "
+            "onRestart=group.",
+        )
+    if differences and policy is OnRestart.FAIL:
+        raise PositionsDiffer(
+            "Ledger and group differ: " + "; ".join(map(str, differences)) + ".",
+            remedy="Restart once with onRestart=group to apply an offset reset of the group to the ledger, "
+            "or with onRestart=checkpoint to reset the group to the ledger positions.",
+        )
 
 
 def _differs(owned: Owned, ledger_next_offset: int, ledger_reset: AppliedReset) -> bool:

@@ -61,7 +61,8 @@ class LedgerPositions:
             is_owner: returns whether the broker describes this member as the owner of these partitions now.
 
         Raises:
-            PositionsDiffer: if ledger and group differ and the policy is to fail, or a restored state does not fit the ledger.
+            PositionsDiffer: if ledger and group differ and the policy is to fail, the ledger lacks a reset of a member, or a
+                restored state does not fit the ledger.
             FencedMember: if a partition has another owner in the meantime.
             StreamGroupsError: if the sink does not answer.
         """
@@ -134,5 +135,4 @@ class LedgerPositions:
 
 def _is_late(owned: Owned, next_offset: int, reset: AppliedReset) -> bool:
     """Whether the ledger contains the output of records whose commit is missing in the group."""
-    is_of_members = owned.origin in (Origin.COMMITTED, Origin.WRITTEN)
-    return is_of_members and owned.reset == reset and owned.next_offset < next_offset
+    return owned.is_of_member and owned.reset == reset and owned.next_offset < next_offset

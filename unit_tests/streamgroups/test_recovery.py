@@ -26,7 +26,7 @@ from streamgroups.state.origins import Earlier, Fingerprinted, Named, New, State
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
 CHECKPOINT, GROUP, FAIL = OnRestart.CHECKPOINT, OnRestart.GROUP, OnRestart.FAIL
-FOREIGN, STARTING, EARLIEST = Origin.FOREIGN, Origin.STARTING, Origin.EARLIEST
+FOREIGN, STARTING, EARLIEST, WRITTEN = Origin.FOREIGN, Origin.STARTING, Origin.EARLIEST, Origin.WRITTEN
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Row:
     differs: bool = False
     #: The last reset that the ledger contains.
     reset: AppliedReset = NO_RESET
+    #: Whether the ledger lacks the reset of a member, which changes the ledger before it commits to the group.
+    set_back: bool = False
 
 
 R1, R2 = AppliedReset(1, "a"), AppliedReset(2, "b")
@@ -59,14 +61,18 @@ ROWS = {
     "a tool reset the group again": Row(20, Owned(5, FOREIGN, reset=R2), 20, 5, differs=True, reset=R1),
     "the reset of a tool, which the ledger contains": Row(20, Owned(5, FOREIGN, reset=R1), 20, 20, reset=R1),
     "the reset of a tool before the last one": Row(20, Owned(50, FOREIGN, reset=R1), 20, 20, reset=R2),
-    "a live reset to the past, which the ledger lacks": Row(20, Owned(5, reset=R1), 20, 5, differs=True),
-    "a live reset to the future, which the ledger lacks": Row(20, Owned(50, reset=R1), 20, 50, differs=True),
+    "a backup from before a live reset to the past": Row(20, Owned(5, reset=R1), 20, 5, differs=True, set_back=True),
+    "a backup from before a live reset": Row(20, Owned(50, WRITTEN, reset=R1), 20, 50, differs=True, set_back=True),
+    "a backup from before a live reset, at the same offset": Row(20, Owned(20, reset=R1), 20, 20),
+    "a backup from before the last live reset": Row(
+        20, Owned(50, reset=R2), 20, 50, differs=True, reset=R1, set_back=True
+    ),
     "the commit of a live reset to the past is missing": Row(20, Owned(35), 20, 20, reset=R1),
     "the commit of a live reset to the future is missing": Row(20, Owned(10), 20, 20, reset=R1),
     "the ledger was set back after a live reset": Row(20, Owned(35, reset=R1), 20, 20, differs=True, reset=R1),
     "the commit after a live reset is missing": Row(20, Owned(10, reset=R1), 20, 20, reset=R1),
     "two resets at once, and the ledger has one": Row(
-        20, Owned(5, reset=AppliedReset(1, "b")), 20, 5, differs=True, reset=R1
+        20, Owned(5, reset=AppliedReset(1, "b")), 20, 5, differs=True, reset=R1, set_back=True
     ),
 }
 
@@ -76,7 +82,7 @@ ROWS = {
 def test_row(name: str, policy: OnRestart) -> None:
     row = ROWS[name]
     ledger = {} if row.ledger is None else {P0: row.ledger, P2: 1_000}
-    if policy is FAIL and row.differs:
+    if (policy is FAIL and row.differs) or (policy is GROUP and row.set_back):
         with pytest.raises(PositionsDiffer, match=rf"flights-0: ledger 20, group {row.group.next_offset} \([+-]"):
             take_over({P0: row.group}, ledger, policy, resets={P0: row.reset})
         return
@@ -91,6 +97,23 @@ def test_row(name: str, policy: OnRestart) -> None:
     # A reset that the policy declines is contained too: the next owner does not decide about it again.
     of_group = row.group.reset
     assert decided.resets == {P0: row.reset if row.reset.contains(of_group) else of_group}
+
+
+def test_X2_a_reset_that_only_the_group_contains_names_both_remedies() -> None:
+    """A backup has the ledger at 100. Since then the group was reset, and was read to 500."""
+    owned = {P0: Owned(500, WRITTEN, reset=R1), P1: Owned(7)}
+    with pytest.raises(PositionsDiffer) as rejected:
+        take_over(owned, {P0: 100, P1: 7}, GROUP)
+    assert rejected.value.what == (
+        "The ledger lacks an offset reset that members of the group have applied, so it was set back, for example by a restored "
+        "backup: flights-0: ledger 100, group 500 (+400)."
+    )
+    assert take_over(owned, {P0: 100, P1: 7}, CHECKPOINT).next_offsets == {P0: 100, P1: 7}
+    assert "onRestart=checkpoint" in rejected.value.remedy
+    # The second remedy: a tool resets the group.
+    assert "groups reset" in rejected.value.remedy
+    by_tool = {P0: Owned(90, FOREIGN, reset=R2), P1: Owned(7)}
+    assert take_over(by_tool, {P0: 100, P1: 7}, GROUP).move == {P0: (100, 90)}
 
 
 def test_F2_an_import_to_an_offset_below_the_ledger_is_followed() -> None:
@@ -158,6 +181,18 @@ def test_ledger_and_reader_are_at_the_same_position(
     ledger: FakeLedger[str] = FakeLedger("billing")
     with ledger.transaction() as transaction:
         transaction.advance({**{tp: it.next_offset for tp, it in known.items()}, **fences(known)})
+    known_set_back = {
+        tp
+        for tp, it in owned.items()
+        if tp in known
+        and it.origin in (Origin.COMMITTED, WRITTEN)
+        and it.next_offset != known[tp].next_offset
+        and not known[tp].reset.contains(it.reset)
+    }
+    if policy is GROUP and known_set_back:
+        with pytest.raises(PositionsDiffer, match="The ledger lacks an offset reset"):
+            take_over_partitions(ledger, owned, policy, group_id="g", is_owner=owner)
+        policy = CHECKPOINT
     decided = take_over_partitions(ledger, owned, policy, group_id="g", is_owner=owner)
     assert ledger.positions(owned) == decided.next_offsets
     others = known.keys() - owned.keys()
