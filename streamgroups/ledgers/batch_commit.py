@@ -19,6 +19,7 @@ from streamgroups.groups.membership import Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.ledgers.compare_and_swap import (
     AlreadyDone,
+    Commit,
     CommitGroups,
     NothingRead,
     Verdict,
@@ -28,7 +29,7 @@ from streamgroups.ledgers.compare_and_swap import (
 )
 from streamgroups.ledgers.fences import epoch_partition, fence_partitions, fences, new_epochs, stored_resets
 from streamgroups.ledgers.ledger_states import StateChange, fingerprints, state_partition, stored_state
-from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
+from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch, judge_no_data, reject_set_back
 from streamgroups.ledgers.recovery import TakeOver, restored_states, take_over
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Ledger, LedgerTransaction
@@ -44,6 +45,7 @@ def commit_batch(
     output: _Output | None,
     *,
     no_data_batch: NoDataBatch | None = None,
+    number: QueryBatch | None = None,
     identities: Mapping[str, Mapping[TopicPartition, TopicIdentity]] = MappingProxyType({}),
     states: Mapping[str, Mapping[TopicPartition, StateChange]] = MappingProxyType({}),
     epochs: Mapping[str, Mapping[TopicPartition, int]] = MappingProxyType({}),
@@ -60,6 +62,8 @@ def commit_batch(
             name stores the entry of no-data batches.
         output: the output to write; ``None`` for no output.
         no_data_batch: the batch, if it reads no records and has output; ``None`` if its replay cannot be detected.
+        number: the number of a batch with records, if the query keeps state. ``None`` if it is unknown: a checkpoint that was set
+            back behind a no-data batch is then not detected.
         identities: for each group, the topics of the ranges.
         states: for each group, how the batch changes the states of its partitions, if it has an operator with state in
             the stage that reads.
@@ -70,7 +74,8 @@ def commit_batch(
 
     Raises:
         FencedBatch: if the batch does not begin at the position of the ledger, another owner has taken a partition over, or a later
-            state of the checkpoint has written it. Also if its replay cannot be detected.
+            state of the checkpoint has written it. Also if its replay cannot be detected, or the checkpoint was set back behind a
+            no-data batch.
         LedgerConflict: if another transaction was faster. Call it again.
         SinkUnreachable: if the result is unknown. Call it again.
 
@@ -90,11 +95,14 @@ def commit_batch(
         verdict = combine(
             {
                 group_id: _judged(
+                    group_id,
                     group,
                     reads[group_id],
                     identities.get(group_id, {}),
                     states.get(group_id, {}),
                     epochs.get(group_id, {}),
+                    # The first group contains the entry of no-data batches.
+                    number if group_id == min(groups) else None,
                 )
                 for group_id, group in groups.items()
             }
@@ -110,18 +118,24 @@ def commit_batch(
 
 
 def _judged(
+    group_id: str,
     group: LedgerTransaction[_Output],
     ranges: Collection[OffsetRange],
     identities: Mapping[TopicPartition, TopicIdentity],
     states: Mapping[TopicPartition, StateChange],
     epochs: Mapping[TopicPartition, int],
+    number: QueryBatch | None,
 ) -> Verdict:
     read = [r.topic_partition for r in ranges]
     fenced = [epoch_partition(tp) for tp in read if tp in epochs]
-    positions = group.positions([*read, *map(state_partition, states), *fenced])
+    entry = [] if number is None else [number.no_data_partition]
+    positions = group.positions([*read, *map(state_partition, states), *fenced, *entry])
     known = [tp for tp in positions if identities.get(tp, UNKNOWN) != UNKNOWN]
     foreign = foreign_positions(group.identities(known) if known else {}, identities)
-    return judge(ranges, positions, foreign, states, epochs)
+    verdict = judge(ranges, positions, foreign, states, epochs)
+    if number is not None and isinstance(verdict, Commit | NothingRead):
+        reject_set_back(number, positions.get(number.no_data_partition), group_id=group_id)
+    return verdict
 
 
 def _judge_no_data(

@@ -16,6 +16,9 @@ this batch                      is done         exactly this batch was written, 
 another one of this number      is stale        the checkpoint was set back: the stored one is of a later state
 a later batch                   is stale        likewise, or this is a zombie
 ==============================  ==============  ================================================================
+
+A checkpoint that was set back to the batch before a no-data batch is at the same positions. After a restart Spark runs no no-data
+batch, so the next batch with records gets its number, and repeats its output. :func:`reject_set_back` rejects it.
 """
 
 from __future__ import annotations
@@ -32,6 +35,24 @@ from streamgroups.partitions import TopicPartition
 
 #: A ledger of offsets stores integers of 64 bits that are not negative.
 _BITS = 63
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBatch:
+    """A batch of a query that keeps state, by its number.
+
+    Args:
+        query_id: the id of the checkpoint, which Spark creates with it.
+        batch_id: Spark's number of the batch.
+    """
+
+    query_id: str
+    batch_id: int
+
+    @property
+    def no_data_partition(self) -> TopicPartition:
+        """The partition whose position in a ledger is the number of the last no-data batch of the query."""
+        return TopicPartition(f"streamgroups.no-data.{self.query_id}", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +86,19 @@ class NoDataBatch:
         return cls(query_id, batch_id, digest % 2**_BITS)
 
     @property
+    def number(self) -> QueryBatch:
+        """The batch by its number."""
+        return QueryBatch(self.query_id, self.batch_id)
+
+    @property
     def positions(self) -> dict[TopicPartition, int]:
         """The positions that represent the batch in a ledger of positions: those of two partitions that no query reads.
 
         >>> NoDataBatch("5f2c", 7, 99).positions
         {TopicPartition(topic='streamgroups.no-data.5f2c', partition=0): 7, TopicPartition(topic='streamgroups.no-data.5f2c', partition=1): 99}
         """
-        topic = f"streamgroups.no-data.{self.query_id}"
-        return {TopicPartition(topic, 0): self.batch_id, TopicPartition(topic, 1): self.fingerprint}
+        first = self.number.no_data_partition
+        return {first: self.batch_id, TopicPartition(first.topic, 1): self.fingerprint}
 
     def in_ledger(self, positions: Mapping[TopicPartition, int]) -> NoDataBatch | None:
         """The last no-data batch of the same checkpoint in a ledger; ``None`` if it contains none.
@@ -134,3 +160,28 @@ The checkpoint is an old copy, or another run of the query uses it. If it is an 
         "checkpoint.",
         remedy="The checkpoint is an old copy, or another run of the query uses it. If it is an old copy, start with a new checkpoint.",
     )
+
+
+def reject_set_back(batch: QueryBatch, last_no_data: int | None, *, group_id: str) -> None:
+    """Rejects a batch with records if its checkpoint was set back behind a no-data batch.
+
+    Args:
+        batch: the batch to write.
+        last_no_data: the number of the last no-data batch of its query that the sink has stored. ``None`` if it has none.
+        group_id: the group, for the text of an error.
+
+    Raises:
+        FencedBatch: if the sink contains a no-data batch of this number, or a later one.
+
+    >>> reject_set_back(QueryBatch("5f2c", 7), 6, group_id="board")
+    >>> reject_set_back(QueryBatch("5f2c", 6), 6, group_id="board")
+    Traceback (most recent call last):
+    streamgroups.errors.FencedBatch: Batch 6 of group 'board' was rejected: the sink already contains no-data batch 6 of its checkpoint, \
+and the batch would repeat its output. The checkpoint is an old copy: start with a new checkpoint.
+    """
+    if last_no_data is not None and last_no_data >= batch.batch_id:
+        raise FencedBatch(
+            f"Batch {batch.batch_id} of group '{group_id}' was rejected: the sink already contains no-data batch {last_no_data} of its "
+            "checkpoint, and the batch would repeat its output.",
+            remedy="The checkpoint is an old copy: start with a new checkpoint.",
+        )

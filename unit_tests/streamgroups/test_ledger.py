@@ -22,7 +22,7 @@ from streamgroups.ledgers.compare_and_swap import (
     combine,
     judge,
 )
-from streamgroups.ledgers.no_data_batch import NoDataBatch
+from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
@@ -239,3 +239,24 @@ def test_X2_the_first_group_by_name_keeps_the_entry_of_a_no_data_batch() -> None
     assert commit_batch(ledger, nothing, "closed", no_data_batch=batch) == CommitGroups({"fares": batch.positions})
     assert commit_batch(ledger, nothing, "closed", no_data_batch=batch) == AlreadyDone()
     assert ledger.written == ["closed"]
+
+
+def test_X4_a_batch_after_a_checkpoint_that_was_set_back_does_not_repeat_a_no_data_batch() -> None:
+    """The checkpoint is restored to batch 5. After the restart Spark runs batch 6 with records, and emits the window again."""
+    ledger = ledger_at({"fares": {P0: 0}, "flights": {P0: 10, P1: 5}})
+    nothing: dict[str, list[OffsetRange]] = {"flights": [], "fares": []}
+    commit_batch(ledger, nothing, "the window", no_data_batch=NoDataBatch("5f2c", 6, 99))
+    with pytest.raises(FencedBatch, match=r"Batch 6 of group 'fares' was rejected.*no-data batch 6 of its checkpoint"):
+        commit_batch(ledger, JOINED, "the window again", number=QueryBatch("5f2c", 6))
+    only_flights = {"fares": [], "flights": JOINED["flights"]}
+    with pytest.raises(FencedBatch, match="no-data batch 6"):
+        commit_batch(ledger, only_flights, "the window again", number=QueryBatch("5f2c", 5))
+    assert ledger.written == ["the window"]
+    assert isinstance(commit_batch(ledger, JOINED, "joined", number=QueryBatch("5f2c", 7)), CommitGroups)
+    assert commit_batch(ledger, JOINED, "joined", number=QueryBatch("5f2c", 6)) == AlreadyDone()
+
+
+def test_X4_the_no_data_batches_of_another_checkpoint_do_not_count() -> None:
+    ledger = ledger_at({"fares": {P0: 0}, "flights": {P0: 10, P1: 5}})
+    commit_batch(ledger, {"flights": [], "fares": []}, "closed", no_data_batch=NoDataBatch("5f2c", 6, 99))
+    assert isinstance(commit_batch(ledger, JOINED, "joined", number=QueryBatch("a1", 6)), CommitGroups)

@@ -278,6 +278,33 @@ def test_C5_a_copy_for_another_group(cli: CommandLine, tmp_path: Path) -> None:
     assert "needs a source of format('streamgroups')" in copy(cli, kafka, tmp_path / "other", "--group", "shadow").err
 
 
+def _with_own_source(checkpoint: Path, numbers: dict[int, int]) -> Path:
+    """Replaces the source of batches by one of this library, at these numbers of its offset."""
+    for batch, n in numbers.items():
+        log = checkpoint / "offsets" / str(batch)
+        first, metadata, *_ = log.read_text().split("\n")
+        own = f'{{"version":2,"n":{n},"ranges":{{"flights":{{"0":[{n},{n + 1}]}}}},"resting":{{}},"group":"board"}}'
+        log.write_text("\n".join([first, metadata, own]))
+    return aged(checkpoint)
+
+
+def test_X4_a_copy_does_not_leave_out_a_no_data_batch(cli: CommandLine, tmp_path: Path) -> None:
+    old = _with_own_source(golden("4.2-hdfs", tmp_path / "old"), {13: 1, 14: 2, 15: 2})
+    rejected = copy(cli, old, tmp_path / "new", "--batch", "14", "--execute")
+    assert (rejected.code, (tmp_path / "new").exists()) == (3, False)
+    assert "leaves out no-data batch 15, which is committed" in rejected.err
+    assert "Use --batch 15, or a later one." in rejected.err
+    assert copy(cli, old, tmp_path / "shadow", "--batch", "14", "--group", "shadow", "--execute").code == 0
+    assert copy(cli, old, tmp_path / "last", "--execute").code == 0
+    (old / "commits" / "15").unlink()
+    rejected = copy(cli, old, tmp_path / "new", "--execute")
+    assert "leaves out no-data batch 15, which is planned" in rejected.err
+    assert "trigger availableNow" in rejected.err
+    # A batch with records changes the positions of the group, which a restart compares.
+    _with_own_source(old, {15: 3})
+    assert copy(cli, old, tmp_path / "new", "--execute").code == 0
+
+
 def test_C5_the_schemas_of_operators_are_those_of_the_copy(cli: CommandLine, tmp_path: Path) -> None:
     old = golden("4.2-rocksdb", tmp_path / "old")
     schema = f"file:{old}/state/0/_stateSchema/default/0_4b7c"

@@ -12,7 +12,7 @@ from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, Ledger
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Owned
 from streamgroups.identity import TopicIdentity
-from streamgroups.ledgers.no_data_batch import NoDataBatch
+from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.ledger_positions import LedgerPositions as LedgerPositionsOfSource
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
@@ -163,6 +163,14 @@ def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced() -> Non
     for other in (NoDataBatch("5f2c", 6, 99), NoDataBatch("5f2c", 7, 98)):
         with pytest.raises(FencedBatch, match="No-data batch"):
             LedgerBatch("board", (), other).is_written(table.read())
+
+
+def test_X4_a_batch_with_records_does_not_repeat_a_no_data_batch() -> None:
+    table = Table(p0=10)
+    table.write(NO_DATA_BATCH.positions)
+    with pytest.raises(FencedBatch, match="no-data batch 7"):
+        replace(ONE, number=QueryBatch("5f2c", 7)).is_written(table.read())
+    assert not replace(ONE, number=QueryBatch("5f2c", 8)).is_written(table.read())
 
 
 def test_the_ledger_is_that_of_one_group(monkeypatch: pytest.MonkeyPatch) -> None:

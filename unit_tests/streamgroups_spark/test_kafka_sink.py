@@ -291,6 +291,24 @@ def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced(world: W
     assert (world.brokers.committed, world.is_open) == ({}, False)
 
 
+def test_X4_a_batch_with_records_does_not_repeat_a_no_data_batch(world: World) -> None:
+    """The checkpoint is set back to batch 3. After the restart batch 4 has records, and emits the windows of the no-data batch."""
+    world.seen = BatchInfo((replace(FACTS, query_id="5f2c", has_state=True),), 4, None, (P0, P1))
+    world.add_entry(P1, NO_DATA_BATCH)
+    with pytest.raises(FencedBatch, match=r"Batch 4 of group 'airline' was rejected.*no-data batch 4"):
+        world.sent()
+    assert (world.brokers.committed, world.is_open) == ({}, False)
+    world.seen = replace(world.seen, batch_id=5)
+    assert world.sent().write(rows()).begun is not None
+
+
+def test_a_query_without_state_does_not_read_the_entries_of_no_data_batches(world: World) -> None:
+    world.seen = BatchInfo((replace(FACTS, query_id="5f2c"),), 4, None, (P0, P1))
+    world.add_entry(P1, NO_DATA_BATCH)
+    assert world.sent().write(rows()).begun is not None
+    assert world.entries.reads == []
+
+
 def test_X2_a_no_data_batch_without_output_leaves_nothing(world: World) -> None:
     world.seen = NO_DATA
     reported = world.sent().write(iter([ROWS.slice(0, 0)]))

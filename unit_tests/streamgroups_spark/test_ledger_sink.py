@@ -147,6 +147,17 @@ def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced_before_i
     assert Sink.begun == []
 
 
+def test_X4_a_batch_with_records_does_not_repeat_a_no_data_batch(world: World) -> None:
+    world.seen = BatchInfo((replace(FACTS, query_id="5f2c", has_state=True),), 4)
+    world.status(NO_DATA_BATCH.positions)
+    with pytest.raises(FencedBatch, match="no-data batch 4"):
+        world.run(4)
+    assert (Sink.ledger.written, Sink.ledger.positions([P0])) == ([], {P0: 5})
+    world.seen = BatchInfo((replace(FACTS, query_id="5f2c"),), 4)
+    world.run(4)
+    assert Sink.ledger.positions([P0]) == {P0: 9}, "a query without state has no such batches"
+
+
 def test_X3_a_batch_whose_ledger_is_at_another_position_is_fenced(world: World) -> None:
     world.status({P0: 7})
     with pytest.raises(FencedBatch, match="flights-0"):

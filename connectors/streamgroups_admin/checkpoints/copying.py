@@ -90,6 +90,45 @@ def chosen_batch(files: CheckpointFiles, batch_id: int | None) -> tuple[int, int
     return committed if batch_id is None else batch_id, committed, planned
 
 
+def reject_repeated_output(files: CheckpointFiles, plan: CopyPlan, planned: Batch | None) -> None:
+    """Checks that the next batch of the old checkpoint is no no-data batch of this library.
+
+    Its output can be written, and the positions of the group do not show it. The copy has another query id, so the sink of the
+    copy does not recognize it, and the next batch with records repeats it.
+
+    Args:
+        files: the old checkpoint.
+        plan: the copy, whose sources keep their group.
+        planned: the planned batch; ``None`` if all are committed.
+
+    Raises:
+        CheckpointRejected: if it is one.
+        OSError: if the checkpoint cannot be read.
+        ValueError: if a file of it has another format.
+    """
+    id_ = plan.batch.batch_id + 1
+    if planned is not None and planned.batch_id == id_:
+        following = planned
+    elif id_ <= plan.last:
+        following = read_batch(files, id_)
+    else:
+        return
+    own = [it for it in following.sources if it.kind is SourceKind.STREAMGROUPS]
+    if not own or not plan.operators or any(it.start != it.end for it in own):
+        return
+    state = "planned" if following.commit is None else "committed"
+    raise CheckpointRejected(
+        f"The copy leaves out no-data batch {id_}, which is {state}: the query would write its windows, and its other output "
+        "without new records, twice.",
+        remedy=(
+            "Start the old query once with the trigger availableNow, which finishes the batch, and copy again."
+            if following.commit is None
+            else f"Use --batch {id_}, or a later one."
+        )
+        + " Or use --group for a query with an output of its own.",
+    )
+
+
 def records_of(sources: Sequence[SourceBatch]) -> str:
     """The records of a batch, for messages."""
     ranges = [f"{tp}{it}" for source in sources for tp, it in sorted(source.ranges.items()) if it.count != 0]

@@ -23,6 +23,7 @@ from streamgroups_admin.checkpoints.copying import (
     chosen_batch,
     plan_copy,
     records_of,
+    reject_repeated_output,
     require_empty,
     write_copy,
 )
@@ -97,6 +98,8 @@ def copy(
         chosen, last, planned = chosen_batch(files, batch)
         _require_stopped(files, allow_running=allow_running)
         plan = plan_copy(files, copied, read_batch(files, chosen), last, group)
+        if group is None:
+            reject_repeated_output(files, plan, planned)
     require_empty(copied, files)
     if target is not None:
         require_keep_state(plan.operators, keep_state=keep_state)

@@ -163,6 +163,7 @@ class BatchFacts:
         marks: the metadata of the committed positions at which the ranges begin. A partition whose position has changed since
             is left out.
         query_id: Spark's id of the query. ``None`` if the source does not have it.
+        has_state: whether Spark keeps state of the stream, so that the query can have no-data batches. Also if that is unknown.
     """
 
     end: Mapping[str, Any]
@@ -179,6 +180,7 @@ class BatchFacts:
     form: str = ""
     marks: Mapping[TopicPartition, str] = field(default_factory=dict)
     query_id: str | None = None
+    has_state: bool = False
 
     @property
     def states(self) -> States:

@@ -20,7 +20,7 @@ from streamgroups.checkpoints.spark_logs import parse_offsets
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
 from streamgroups.groups.membership import InFlight, States
 from streamgroups.identity import TopicIdentity
-from streamgroups.ledgers.no_data_batch import NoDataBatch
+from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
@@ -181,6 +181,24 @@ def batch_info(batch: LoggedBatch, session: str, *, to_commit: bool = False, con
     for source in sources:
         check_source(source)
     return BatchInfo(sources, batch.batch_id, batch.no_data_batch, batch.partitions, batch.time_ms)
+
+
+def number_of(batch: BatchInfo, checkpoint: str) -> QueryBatch | None:
+    """Returns the number of a batch that a sink compares with its last no-data batch.
+
+    ``None`` for a no-data batch, and for a query without state of Spark, which has no such batches.
+
+    Args:
+        batch: the batch.
+        checkpoint: the checkpoint of the query.
+
+    Raises:
+        SinkUnreachable: if the checkpoint cannot be read. It is read only if no source knows the query.
+    """
+    if batch.no_data_batch is not None or not any(source.has_state for source in batch.sources):
+        return None
+    query_id = batch.query_id or query_id_of(checkpoint)
+    return None if query_id is None else QueryBatch(query_id, batch.batch_id)
 
 
 def reported_states(session: str, source: BatchFacts) -> States:

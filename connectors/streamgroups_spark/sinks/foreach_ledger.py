@@ -19,10 +19,10 @@ from streamgroups.groups.membership import States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.ledgers.compare_and_swap import AlreadyDone, Fenced, foreign_positions, judge
 from streamgroups.ledgers.ledger_states import changes, fingerprints
-from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
+from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch, judge_no_data, reject_set_back
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.session import SESSION
-from streamgroups_spark.sinks.batch_info import batch_info, logged_batch, reported_states
+from streamgroups_spark.sinks.batch_info import batch_info, logged_batch, number_of, reported_states
 from streamgroups_spark.sinks.ledger_registry import keep
 
 
@@ -76,6 +76,7 @@ class LedgerBatch:
         states: the states from which the batch continues, if it has an operator with state in the stage that reads.
         states_after: returns the states after the batch.
         epochs: the ownership epochs of the ranges.
+        number: the number of a batch with records, if the query keeps state.
     """
 
     group_id: str
@@ -85,6 +86,7 @@ class LedgerBatch:
     states: States = field(default_factory=dict)
     states_after: Callable[[], States] = dict
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    number: QueryBatch | None = None
 
     def is_written(self, positions: LedgerPositions) -> bool:
         """Returns whether the batch is written.
@@ -95,8 +97,8 @@ class LedgerBatch:
             positions: the positions of the ledger, as that transaction reads them.
 
         Raises:
-            FencedBatch: if the ledger is neither at the start nor at the end of the batch, or another owner has taken a partition
-                over. Then write nothing (SEMANTICS F1, X3). Further positions, of topics ``streamgroups...`` that do not exist in
+            FencedBatch: if the ledger is neither at the start nor at the end of the batch, another owner has taken a partition
+                over, or the checkpoint was set back behind a no-data batch. Then write nothing (SEMANTICS F1, X3). Further positions, of topics ``streamgroups...`` that do not exist in
                 Kafka, identify the owner of a partition and a no-data batch.
 
         >>> batch = LedgerBatch("board", (OffsetRange(TopicPartition("flights", 0), 10, 20),))
@@ -112,6 +114,8 @@ class LedgerBatch:
         verdict = judge(self.ranges, found, foreign, changes(self.states), self.epochs)
         if isinstance(verdict, Fenced):
             raise verdict.error(self.group_id)
+        if self.number is not None and not isinstance(verdict, AlreadyDone):
+            reject_set_back(self.number, found.get(self.number.no_data_partition), group_id=self.group_id)
         return isinstance(verdict, AlreadyDone)
 
     @property
@@ -169,6 +173,7 @@ class BatchLedger:
             states,
             lambda: {tp: it for source in seen.sources for tp, it in reported_states(SESSION, source).items()},
             seen.epochs.get(self.group_id, {}),
+            number_of(seen, self.checkpoint),
         )
 
 

@@ -48,12 +48,12 @@ from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
 from streamgroups_spark.messages.batch import BatchFacts, BatchWritten
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
-from streamgroups_spark.sinks.batch_info import BatchInfo, reported_states
+from streamgroups_spark.sinks.batch_info import BatchInfo, number_of, reported_states
 from streamgroups_spark.sinks.group_offsets import commit_offsets
 from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write_in_task
 from streamgroups_spark.sinks.letters.before_output import finish, write_first
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, write_to_topic
-from streamgroups_spark.sinks.no_data_entries import NoDataEntry
+from streamgroups_spark.sinks.no_data_entries import NoDataEntry, reject_repeated_output
 from streamgroups_spark.sinks.output_mode import reject_overwrite
 from streamgroups_spark.sinks.sink_options import Delivery, SinkOptions, parse_sink
 
@@ -92,11 +92,23 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         with closing(self._transactions(self._transactional_id(batch))) as transactions:
             begun = transactions.begin()
             # From here no other run can write the batch, but one may have written it just before.
-            if entry is not None and entry.is_there():
+            try:
+                self._reject_repeated_output(batch)
+                is_written = entry is not None and entry.is_there()
+            except StreamGroupsError:
+                _abort(transactions, begun)
+                raise
+            if is_written:
                 transactions.abort(begun)
                 return True
         self._begun = begun
         return False
+
+    def _reject_repeated_output(self, batch: BatchInfo) -> None:
+        """Rejects a batch with records if the checkpoint was set back behind a no-data batch (SEMANTICS X4)."""
+        number = None if self._options.group_id is None else number_of(batch, self._checkpoint)
+        if number is not None and self._options.group_id is not None and batch.partitions:
+            reject_repeated_output(self._options.client, self._options.group_id, batch.partitions, number)
 
     def _no_data_entry(self, batch: BatchInfo) -> NoDataEntry | None:
         """Returns the metadata entry that records a no-data batch.

@@ -32,7 +32,7 @@ from streamgroups_operators.plain_values import texts_of
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter, to_arrow_schema
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
-from streamgroups_spark.sinks.batch_info import BatchInfo, reported_states
+from streamgroups_spark.sinks.batch_info import BatchInfo, number_of, reported_states
 from streamgroups_spark.sinks.letters.bad_record_search import failure_of, write_isolated
 from streamgroups_spark.sinks.letters.good_rows import FAILURE_TYPE, GoodRows
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, letters_of, staged
@@ -209,6 +209,7 @@ class LedgerStreamWriter(ExactlyOnceWriter):
                 reads,
                 staged,
                 no_data_batch=batch.no_data_batch,
+                number=number_of(batch, self._checkpoint),
                 identities=batch.identities,
                 states=states,
                 epochs=batch.epochs,

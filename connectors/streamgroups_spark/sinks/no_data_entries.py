@@ -1,6 +1,6 @@
 """The metadata entry of the last no-data batch that the Kafka sink has written.
 
-Used by ``sinks.kafka`` on the driver. The entry is an offset of a metadata group, committed in the transaction of the
+Used by ``sinks.kafka`` on the driver: for no-data batches, and for the other batches of queries with state of Spark. The entry is an offset of a metadata group, committed in the transaction of the
 output. It becomes visible with the output, and the producer epoch of the transaction fences zombies. Source: KIP-98, by
 which a transaction can contain offsets of any group; :mod:`streamgroups.ledgers.no_data_batch`; SEMANTICS X2, X3.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from streamgroups.checkpoints.restart_after_expiry import no_data_unknown
 from streamgroups.coordination.reset_protocol import no_data_group_of
 from streamgroups.ledgers.compare_and_swap import AlreadyDone
-from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
+from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch, judge_no_data, reject_set_back
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -57,12 +57,7 @@ class NoDataEntry:
             # The batches before it have committed offsets of the group.
             if not found and not metadata_store.read(self.group_id, self.partitions):
                 raise no_data_unknown(self.batch.batch_id, self.group_id)
-        metadata = {tp: c.metadata for tp, c in found.items()}
-        no_data_entries = read_entries(
-            no_data_group_of(self.group_id), metadata, lambda _, text: NoDataBatch.parse(text)
-        )
-        of_query = [entry for entry in no_data_entries.values() if entry.query_id == self.batch.query_id]
-        recorded = max(of_query, key=lambda entry: entry.batch_id, default=None)
+        recorded = _last(found, self.group_id, self.batch.query_id)
         return isinstance(judge_no_data(self.batch, recorded, group_id=self.group_id), AlreadyDone)
 
     @property
@@ -77,3 +72,30 @@ class NoDataEntry:
     def group_metadata(self) -> ConsumerGroupMetadata:
         """The consumer group metadata of the commit. It names no member, because the group has none."""
         return ConsumerGroupMetadata(no_data_group_of(self.group_id), None, "")
+
+
+def reject_repeated_output(
+    client: ClientConfig, group_id: str, partitions: tuple[TopicPartition, ...], batch: QueryBatch
+) -> None:
+    """Rejects a batch with records if its checkpoint was set back behind a no-data batch.
+
+    Args:
+        client: the configuration for the output cluster.
+        group_id: the group whose metadata group stores the entry.
+        partitions: the partitions that the query reads.
+        batch: the batch to write.
+
+    Raises:
+        FencedBatch: if the entry has this number, or a later one.
+        StreamGroupsError: if the broker does not respond, or rejects the request.
+    """
+    with closing(KafkaMetadataStore(client)) as metadata_store:
+        last = _last(metadata_store.read(no_data_group_of(group_id), partitions), group_id, batch.query_id)
+    reject_set_back(batch, None if last is None else last.batch_id, group_id=group_id)
+
+
+def _last(found: Mapping[TopicPartition, Committed], group_id: str, query_id: str) -> NoDataBatch | None:
+    metadata = {tp: c.metadata for tp, c in found.items()}
+    entries = read_entries(no_data_group_of(group_id), metadata, lambda _, text: NoDataBatch.parse(text))
+    of_query = [entry for entry in entries.values() if entry.query_id == query_id]
+    return max(of_query, key=lambda entry: entry.batch_id, default=None)

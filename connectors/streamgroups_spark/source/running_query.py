@@ -411,6 +411,7 @@ class RunningQuery:
             states_run_id=self._states_run_id,
             form=self._form,
             query_id=None if self.facts is None else self.facts.query_id,
+            has_state=self.facts is None or bool(self.facts.operators or self.facts.unknown_operators),
         )
         # While it warms up, a query has no member yet and reads nothing.
         snapshot = self._snapshot(to_commit=question.to_commit, confirmed=question.confirmed)
