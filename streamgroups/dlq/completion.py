@@ -25,7 +25,7 @@ class BatchOfLetters:
     Args:
         query: the name of the query, or its id.
         failed_at_ms: the time of the batch, milliseconds since the epoch.
-        group_id: the group of the query. Of several groups, the first one by name.
+        group_id: the group of letters without origin. Of several groups, the first one by name from which the batch reads.
         groups: the group by which each topic is read.
         topic_ids: the id of each topic, as far as it is known.
     """

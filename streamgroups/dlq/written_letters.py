@@ -15,7 +15,8 @@ before the range                    all its letters are written: the group was r
 ==================================  ================================================================================
 
 When the output is committed too, the range is reduced to the part after it. So a reset of the group into this range
-writes its letters again. A letter without origin is written already if all ranges of the batch are.
+writes its letters again. A letter without origin is written already if all ranges of the batch are. So is a letter of a record
+that the batch has not read, for example the earlier record of a join.
 
 In the last row, letters of the range are written twice, if their output was missing before the reset. To recognize them, the
 ledger would contain several ranges: the batch can also end before the range. A range that is wrongly kept loses letters. A
@@ -50,13 +51,16 @@ def missing_letters(letters: Iterable[DeadLetter], batch: Collection[OffsetRange
     >>> len(missing_letters(letters, [OffsetRange(p0, 0, 20)], {p0: OffsetRange(p0, 20, 20)}))
     2
     """
+    ranges = {r.topic_partition: r for r in batch}
     repeated = {r.topic_partition: written[r.topic_partition].end_offset for r in batch if _is_repeated(r, written)}
     is_whole = bool(batch) and all(repeated.get(r.topic_partition, 0) >= r.end_offset for r in batch)
 
     def is_missing(letter: DeadLetter) -> bool:
-        if letter.origin is None:
+        origin = letter.origin
+        read = None if origin is None else ranges.get(origin.topic_partition)
+        if origin is None or read is None or not read.next_offset <= origin.offset < read.end_offset:
             return not is_whole
-        return letter.origin.offset >= repeated.get(letter.origin.topic_partition, 0)
+        return origin.offset >= repeated.get(origin.topic_partition, 0)
 
     return [it for it in letters if is_missing(it)]
 

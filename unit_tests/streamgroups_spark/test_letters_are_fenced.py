@@ -227,6 +227,23 @@ def test_F4_X9_the_transaction_of_letters_commits_the_offsets_of_the_group_uncha
         assert (entry.next_offset, entry.metadata) == (20, '{"v":1,"begin":20,"epoch":1,"topic":""}')
 
 
+def test_F4_X9_a_letter_is_fenced_by_each_group_that_the_batch_reads() -> None:
+    """The letter belongs to the group airline, whose member is alive. The group billing has removed alice."""
+    cluster = FakeCluster(FakeClock(0))
+    cluster.create_topic("flights")
+    with in_a_topic(cluster, FakeGroup(cluster, "billing")) as story:
+        story.reads("alice", FIRST)
+        (of_alice,) = story.batches["alice"].sources
+        story.freeze_alice()
+        story.reads("bob", FIRST)
+        (of_bob,) = story.batches["bob"].sources
+        batch = BatchInfo((replace(of_bob, group_id="airline"), of_alice), 3)
+        letters = [replace(letter(3), group_id="airline", origin=None)]
+        with pytest.raises(FencedMember):
+            write_first(story.output, letters, batch, lambda _: "alice", lambda: batch)
+        assert cluster.committed(letters_group_of("airline"), [P0]) == {}
+
+
 def test_X9_letters_of_a_recreated_topic_are_written(story: Story) -> None:
     """Alice is killed before the commit of her output. The offsets of the new topic begin at 0 again."""
     story.reads("alice", FIRST, TopicIdentity("c1", "t1"))

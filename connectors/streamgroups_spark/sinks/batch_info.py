@@ -90,6 +90,11 @@ class BatchInfo:
         return {g: tuple(r for s in self.sources if s.group_id == g for r in s.ranges) for g in groups}
 
     @property
+    def first_group(self) -> str | None:
+        """The first group by name from which the batch reads records. ``None`` for a no-data batch."""
+        return min((group_id for group_id, ranges in self.reads.items() if ranges), default=None)
+
+    @property
     def identities(self) -> dict[str, dict[TopicPartition, TopicIdentity]]:
         """The identities of the topics that the batch reads, by group."""
         found: dict[str, dict[TopicPartition, TopicIdentity]] = {}

@@ -6,12 +6,15 @@ compares it with a replayed batch. Source: SEMANTICS F4, X9.
 
 The owner of the ranges is the only writer of their letters. Each change of the ledger is fenced in its transaction:
 
-* A topic is in the cluster of the group. The transaction also commits the offsets of the group at which the batch begins,
-  unchanged, with the consumer group metadata of the member. The broker rejects them if the group has replaced the member.
+* A topic is in the cluster of the group. The transaction also commits the offsets of each group at which the batch begins,
+  unchanged, with the consumer group metadata of the member. The broker rejects them if a group has replaced its member.
 * A table contains no members of the group. The transaction reads the ledger, requests the confirmation of the broker, and compares. If
   the member is in its group then, no other member has owned the ranges before, and the transaction of a later owner begins
   after this one. Ownership epochs of positions cannot replace the confirmation: a group that was deleted counts them from 1
   again, so the new owner can have a lower one than the ledger, and a frozen process of the deleted group a greater one.
+
+Letters without origin belong to the first group from which the batch reads. So its ledger contains the ranges of all groups. A
+no-data batch has no ranges, and no member that Spark has called after a restart: its letters are neither fenced nor compared.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from streamgroups.coordination.reset_protocol import letters_group_of
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.written_letters import Ranges, missing_letters, with_letters, with_output
 from streamgroups.errors import FencedBatch, LedgerConflict, StreamGroupsError
+from streamgroups.groups.membership import Owned
 from streamgroups.json_values import whole
 from streamgroups.metadata_entries import read_entries, read_entry, write_entry
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -93,7 +97,7 @@ def write_first(
             _write_missing,
             _ledger(output, group_id, batch, query_id, confirm),
             of_group,
-            batch.reads.get(group_id, ()),
+            _ranges(batch, group_id),
         )
     return groups
 
@@ -114,7 +118,7 @@ def finish(
         confirm: requests the confirmation of the broker.
     """
     for group_id in sorted(groups):
-        ranges = batch.reads.get(group_id, ())
+        ranges = _ranges(batch, group_id)
         if not ranges:
             continue
         try:
@@ -132,16 +136,30 @@ def _write_missing(ledger: _LetterLedger, letters: Sequence[DeadLetter], ranges:
         ledger.write(missing, written, with_letters(ranges, written))
 
 
+def _ranges(batch: BatchInfo, group_id: str) -> tuple[OffsetRange, ...]:
+    """The ranges that the ledger of a group contains."""
+    if group_id != batch.first_group:
+        return batch.reads.get(group_id, ())
+    ranges = tuple(r for of_group in batch.reads.values() for r in of_group)
+    # Two groups can read the same partition at different offsets.
+    return ranges if len({r.topic_partition for r in ranges}) == len(ranges) else batch.reads[group_id]
+
+
 def _ledger(
     output: LetterOutput, group_id: str, batch: BatchInfo, query_id: QueryId, confirm: Confirm
 ) -> _LetterLedger:
-    sources = [it for it in batch.sources if it.group_id == group_id and it.ranges]
-    topic_ids = {tp: it.identity.topic_id or "" for source in sources for tp, it in source.owned.items()}
+    sources = [it for it in batch.sources if it.ranges]
+    # The group's own sources are last: another group can read the same partition.
+    owned = {
+        tp: it for source in sorted(sources, key=lambda it: it.group_id == group_id) for tp, it in source.owned.items()
+    }
+    topic_ids = {tp: it.identity.topic_id or "" for tp, it in owned.items()}
     if not isinstance(output.sink, SinkOptions):
         return _TableLedger(output.sink, group_id, topic_ids, confirm)
     # Members of a shared group have checkpoints with different ids.
     own = f"streamgroups-{group_id}-{query_id(batch)}-letters"
-    return _TopicLedger(output.sink, group_id, output.sink.transactional_id or own, sources, topic_ids, confirm)
+    transactional_id = output.sink.transactional_id or own
+    return _TopicLedger(output.sink, group_id, transactional_id, sources, owned, topic_ids, confirm)
 
 
 class _TableLedger:
@@ -198,11 +216,12 @@ class _TopicLedger:
         group_id: str,
         transactional_id: str,
         sources: Sequence[BatchFacts],
+        owned: Mapping[TopicPartition, Owned],
         topic_ids: Mapping[TopicPartition, str],
         confirm: Confirm,
     ) -> None:
         self._dead, self._group_id, self._transactional_id = dead, letters_group_of(group_id), transactional_id
-        self._sources, self._topic_ids, self._confirm = sources, topic_ids, confirm
+        self._sources, self._owned, self._topic_ids, self._confirm = sources, owned, topic_ids, confirm
 
     def read(self, partitions: Collection[TopicPartition]) -> Ranges:
         with closing(KafkaMetadataStore(self._dead.client)) as store:
@@ -218,7 +237,7 @@ class _TopicLedger:
 
     def write(self, letters: Sequence[DeadLetter], before: Ranges, after: Ranges) -> None:
         # `before` needs no comparison: it was read by a member that the broker still accepts, and no other one writes.
-        epochs = {tp: epoch for source in self._sources for tp, epoch in source.epochs.items()}
+        epochs = {tp: it.epoch for tp, it in self._owned.items()}
         fields = {
             tp: {"begin": r.next_offset, "epoch": epochs.get(tp, 0), "topic": self._topic_ids.get(tp, "")}
             for tp, r in after.items()

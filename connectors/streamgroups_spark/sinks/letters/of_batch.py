@@ -73,7 +73,7 @@ def letters_of(output: LetterOutput, tasks: Sequence[TaskLetters], n_rows: int, 
     facts = BatchOfLetters(
         tasks[0].query,
         batch.time_ms,
-        output.group_ids[0],
+        batch.first_group or output.group_ids[0],
         {r.topic_partition.topic: group_id for group_id, ranges in batch.reads.items() for r in ranges},
         # As Spark has logged them: a replay has the same ids.
         {
