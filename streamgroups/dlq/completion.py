@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamgroups.dlq.letter import DeadLetter, Origin, letter_id
 from streamgroups.dlq.record_headers import MAX_ATTEMPT, attempt_of, origin_of, without_facts
 from streamgroups.json_values import MAX_INT64
+from streamgroups.partitions import OffsetRange
 from streamgroups.printable import printable
 
 
@@ -28,6 +29,8 @@ class BatchOfLetters:
         group_id: the group of letters without origin. Of several groups, the first one by name from which the batch reads.
         groups: the group by which each topic is read.
         topic_ids: the id of each topic, as far as it is known.
+        ranges: the ranges that the batch reads, by group.
+        query_id: the id of the query of a no-data batch, which reads no ranges.
     """
 
     query: str
@@ -35,6 +38,25 @@ class BatchOfLetters:
     group_id: str
     groups: Mapping[str, str] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, Collection[OffsetRange]] = field(default_factory=dict)
+    query_id: str = ""
+
+    @property
+    def input(self) -> str:
+        """Identifies what the batch reads. Members of a group, and queries, never read the same at the same time.
+
+        >>> from streamgroups.partitions import TopicPartition
+        >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
+        >>> BatchOfLetters("board", 9, "billing", topic_ids={"flights": "AbC1"}, ranges={"billing": [r]}).input
+        'billing:flights@AbC1-0[10,20)'
+        """
+        read = sorted((group_id, r) for group_id, ranges in self.ranges.items() for r in ranges)
+        found = [
+            f"{group_id}:{tp.topic}@{self.topic_ids.get(tp.topic, '')}-{tp.partition}[{r.next_offset},{r.end_offset})"
+            for group_id, r in read
+            for tp in (r.topic_partition,)
+        ]
+        return " ".join(found) or self.query_id
 
 
 def complete(
@@ -50,7 +72,7 @@ def complete(
 
     Rows of one record that fail in one step, such as the lines of an order, are one letter if their key, value and headers are
     equal: a redrive sends the record once. Otherwise they are numbered, as are equal letters without origin. These are identified
-    by their batch and their content.
+    by their batch, with its time and ranges, and their content.
 
     >>> failure = {"step": "decode", "error_class": "ValueError", "error": "no JSON", "topic": "flights", "partition": 3,
     ...            "offset": 42, "headers": [{"key": "streamgroups.dlq.attempt", "value": b"1"}]}
@@ -91,8 +113,8 @@ def _letter(failure: Mapping[str, Any], batch: BatchOfLetters, redacted: Callabl
     origin, group_id, topic_id, content = _origin(failure), batch.group_id, None, b""
     step = printable(failure.get("step") or "unknown")
     if origin is None:
-        # Equal rows of another batch are other letters.
-        content = f"{batch.failed_at_ms} {json.dumps(failure, sort_keys=True, default=_hex)}".encode()
+        # Equal rows of another batch are other letters, also in a batch of another member at the same time.
+        content = f"{batch.failed_at_ms} {batch.input} {json.dumps(failure, sort_keys=True, default=_hex)}".encode()
     else:
         group_id = batch.groups.get(origin.topic_partition.topic, batch.group_id)
         topic_id = batch.topic_ids.get(origin.topic_partition.topic)

@@ -132,7 +132,7 @@ def letter_id(
         group_id: the consumer group.
         step: the step that failed.
         origin: the source record, if known.
-        content: identifies a letter without origin: its batch and its serialized row.
+        content: identifies a letter without origin: its batch, with time and ranges, and its serialized row.
         topic_id: the id of the topic of the record. With it a recreated topic, whose offsets begin at 0 again, has other ids.
             ``None`` if the brokers do not return it.
 

@@ -203,3 +203,17 @@ def test_P4_the_error_of_a_limit_contains_the_first_errors() -> None:
 def test_P4_limits_out_of_range_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption, match=f"Option '{next(iter(wrong))}' is"):
         LetterLimits(**wrong)
+
+
+def test_P4_X9_equal_rows_of_two_members_in_batches_of_one_moment_are_two_letters() -> None:
+    """Members of a group read different partitions, and their triggers are aligned. Their queries can have one name."""
+    reads = [{"billing": [OffsetRange(tp, 0, 10)]} for tp in P]
+    batches = [replace(BATCH, ranges=it) for it in reads]
+    batches += [replace(BATCH, ranges=it, topic_ids={"flights": "another"}) for it in reads]
+    batches += [replace(BATCH, query_id=it) for it in ("5f2c", "a1")]
+    ids = [it.id for batch in batches for it in complete([failure()], batch)]
+    assert len(set(ids)) == len(batches)
+    assert ids == [it.id for batch in batches for it in complete([failure()], batch)], "a replay has the same ids"
+    both = replace(BATCH, ranges={"sales": [OffsetRange(P[1], 0, 1), OffsetRange(P[0], 0, 1)], **reads[0]})
+    reordered = replace(BATCH, ranges={**reads[0], "sales": [OffsetRange(P[0], 0, 1), OffsetRange(P[1], 0, 1)]})
+    assert both.input == reordered.input
