@@ -204,7 +204,7 @@ def _redrive(name: str) -> tuple[Acl, ...]:
     return (
         Acl("Read", "Topic", name),
         Acl("Write", "Topic", f"{name}-target"),
-        Acl("Write", "TransactionalId", f"streamgroups-redrive-{name}"),
+        Acl("Write", "TransactionalId", f"streamgroups.redrive-{name}"),
     )
 
 

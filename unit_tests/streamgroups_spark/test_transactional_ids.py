@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.errors import SinkUnreachable
 from streamgroups_spark.sinks.batch_info import BatchInfo
-from streamgroups_spark.sinks.kafka import KafkaStreamWriter
+from streamgroups_spark.sinks.kafka import KafkaStreamWriter, letters_transactional_id, transactional_id_of
 from streamgroups_spark.sinks.sink_options import parse_sink
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "checkpointLocation": "checkpoint"}
@@ -49,3 +50,17 @@ def test_a_checkpoint_that_is_lost_while_the_query_runs(id_on: Callable[..., str
     (tmp_path / "one" / "checkpoint" / "metadata").unlink()
     with pytest.raises(SinkUnreachable, match="has no metadata any more"):
         id_on("one")
+
+
+def test_X3_dead_letters_of_queries_that_share_a_group_have_different_ids() -> None:
+    """Both read the shared group clicks, and each has an exclusive group of its own."""
+    ids = [letters_transactional_id([f"rules-{n}"]) for n in (1, 2)]
+    assert ids == [f"streamgroups-rules-{n}.streamgroups.letters" for n in (1, 2)]
+    assert letters_transactional_id([]) is None, "it has the id of the query"
+
+
+def test_X3_no_group_has_the_id_of_dead_letters() -> None:
+    of_letters = letters_transactional_id(["orders"])
+    assert of_letters != transactional_id_of("orders-letters")
+    assert of_letters == transactional_id_of("orders.streamgroups.letters")
+    assert is_metadata_group("orders.streamgroups.letters")

@@ -66,12 +66,12 @@ def open_redrive(config: ClientConfig, dlq: str, *, timeout_s: float) -> Iterato
 
 
 def redrive_id(dlq: str) -> str:
-    """The transactional id of the redrives of a topic with dead letters.
+    """The transactional id of the redrives of a topic with dead letters. No query has an id of this form.
 
     >>> redrive_id("letters")
-    'streamgroups-redrive-letters'
+    'streamgroups.redrive-letters'
     """
-    return f"streamgroups-redrive-{dlq}"
+    return f"streamgroups.redrive-{dlq}"
 
 
 def _not_writable(config: ClientConfig, topics: Collection[str]) -> list[str]:

@@ -42,7 +42,7 @@ from streamgroups_spark.internals.pickle_checks import shipped_class
 from streamgroups_spark.internals.private_spark import number_for_each_task
 from streamgroups_spark.session import SESSION, parallelism_of, require_registered
 from streamgroups_spark.sinks.batch_info import query_id_of
-from streamgroups_spark.sinks.kafka import KafkaLettersDataSource, transactional_id_of
+from streamgroups_spark.sinks.kafka import KafkaLettersDataSource, letters_transactional_id, transactional_id_of
 from streamgroups_spark.sinks.ledger_registry import keep
 from streamgroups_spark.sinks.ledger_writer import AnySink, LedgerDataSource
 from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
@@ -477,8 +477,9 @@ def _letter_output(letters: DeadLetters, sources: Sequence[SourceOptions], sink:
         raise InvalidOption(
             f"Topic '{dead.topic}' is the topic of the output and of the dead letters.", remedy="Use separate topics."
         )
-    if options.transactional_id is None and any(it.mode is MembershipMode.EXCLUSIVE for it in sources):
-        options = replace(options, transactional_id=transactional_id_of(group_ids[0], "letters"))
+    if options.transactional_id is None:
+        alone = [str(source.group_id) for source in sources if source.mode is MembershipMode.EXCLUSIVE]
+        options = replace(options, transactional_id=letters_transactional_id(alone))
     cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
     _reject_another_cluster(sources, cluster, "dead letters")
     if dead.topic not in cluster.topics():

@@ -15,7 +15,7 @@ SEMANTICS X1-X4; docs/architecture.rst, "Communication between source and sink".
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -27,6 +27,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from streamgroups.checkpoints.offset import decode
+from streamgroups.coordination.reset_protocol import letters_group_of
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.errors import (
     FencedBatch,
@@ -249,6 +250,22 @@ def transactional_id_of(group_id: str | None, query_id: str | None = None) -> st
     ('streamgroups-board', 'streamgroups-board-5f2c')
     """
     return "-".join(part for part in ("streamgroups", group_id, query_id) if part is not None)
+
+
+def letters_transactional_id(exclusive_groups: Collection[str]) -> str | None:
+    """Returns the default transactional id of dead letters that are written before the output.
+
+    It is the same with any checkpoint, so it contains a group that no other query has. No group has the name of a metadata group,
+    so it is no default of an output.
+
+    Args:
+        exclusive_groups: the groups that the query does not share. ``None`` is returned without them: then the id contains
+            the id of the query.
+
+    >>> letters_transactional_id(["rules", "orders"])
+    'streamgroups-orders.streamgroups.letters'
+    """
+    return transactional_id_of(letters_group_of(min(exclusive_groups))) if exclusive_groups else None
 
 
 def _transaction(parts: Sequence[TaskOutput]) -> OpenTransaction:

@@ -157,7 +157,7 @@ def _ledger(
     if not isinstance(output.sink, SinkOptions):
         return _TableLedger(output.sink, group_id, topic_ids, confirm)
     # Members of a shared group have checkpoints with different ids.
-    own = f"streamgroups-{group_id}-{query_id(batch)}-letters"
+    own = f"streamgroups-{letters_group_of(group_id)}-{query_id(batch)}"
     transactional_id = output.sink.transactional_id or own
     return _TopicLedger(output.sink, group_id, transactional_id, sources, owned, topic_ids, confirm)
 
