@@ -137,6 +137,20 @@ If the records are wrong, raise the limits of sg.DeadLetters.
     )
 
 
+def keeps_letters(mode: str, key: Sequence[str], delete_marker: str | None) -> bool:
+    """Returns whether a table with these settings keeps each dead letter. Otherwise a letter can replace or delete others.
+
+    Args:
+        mode: the mode of the sink.
+        key: the columns of its key.
+        delete_marker: the column that deletes rows; ``None`` without.
+
+    >>> keeps_letters("append", (), None), keeps_letters("upsert", ("id",), None), keeps_letters("upsert", ("topic",), None)
+    (True, True, False)
+    """
+    return mode == "append" or (mode == "upsert" and tuple(key) == ("id",) and delete_marker is None)
+
+
 def _described(letter: DeadLetter) -> str:
     origin = letter.origin
     place = "" if origin is None else f" at {origin.topic_partition}, offset {origin.offset}"

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from streamgroups.dlq.limits import keeps_letters
 from streamgroups.processors.client_options import assigns_ranges
 from streamgroups.processors.problems import Problem, is_secret
 from streamgroups.processors.processor import (
@@ -159,6 +160,12 @@ def _letters(processor: Processor, line: Lines) -> Iterator[Problem]:
         yield Problem(line("dead_letters"), "dead_letters", what, "Remove 'delivery', or remove 'dead_letters'.")
     if letters.kind is SinkKind.KAFKA and "topic" not in letters.arguments:
         yield Problem(line("dead_letters"), "dead_letters", "Key 'topic' is missing.", "Add 'topic: ...'.")
+    mode, key, marker = (letters.arguments.get(name) for name in ("mode", "key", "delete_marker"))
+    if not keeps_letters(mode or "append", key or (), marker):
+        what = "With this mode a dead letter replaces or deletes others."
+        yield Problem(
+            line("dead_letters", "mode"), "dead_letters.mode", what, "Remove 'mode', or use 'upsert' with 'key: [id]'."
+        )
     known = letters.connection and processor.source.connection
     if letters.kind is SinkKind.KAFKA and known and letters.connection != processor.source.connection:
         what = f"Dead letters in Kafka need the cluster of the source, connection '{processor.source.connection}'."

@@ -12,19 +12,21 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from streamgroups.dlq.limits import LetterLimits
+from streamgroups.dlq.limits import DeadLetters, LetterLimits
 from streamgroups.errors import FencedBatch, InvalidOption, LedgerConflict, RecordRejected, TooManyDeadLetters
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.ledgers.staging import Isolated, RejectedRow
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_sinks.delta.sink import DeltaSink
+from streamgroups_sinks.postgres.sink import PostgresSink
 from streamgroups_spark.messages.batch import BatchFacts, OutputWritten
-from streamgroups_spark.sinks import base
+from streamgroups_spark.sinks import base, exactly_once
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.sinks.ledger_writer import LedgerStreamWriter
-from streamgroups_spark.sinks.letters.of_batch import LetterOutput, check_isolation
+from streamgroups_spark.sinks.letters.of_batch import LetterOutput, check_isolation, check_letter_mode, letter_table
 
 P0 = TopicPartition("flights", 0)
 RANGES = (OffsetRange(P0, 5, 9),)
@@ -309,3 +311,30 @@ def test_X2_the_statements_of_a_divided_batch_are_reported(world: World, monkeyp
     monkeypatch.setattr(Sink.ledger, "statements", {"rows": 2}, raising=False)
     world.run()
     assert reported == [OutputWritten("q1", {}, {"rows": 2})]
+
+
+@pytest.mark.parametrize(
+    ("setting", "given"),
+    [
+        ({"mode": "overwrite_partitions", "partition_by": ("step",)}, "mode='overwrite_partitions'"),
+        ({"mode": "upsert", "key": ("topic",)}, r"mode='upsert', key=\('topic',\)"),
+        ({"mode": "upsert", "key": ("id",), "delete_marker": "gone"}, r"key=\('id',\), delete_marker='gone'"),
+    ],
+)
+def test_X9_a_table_in_which_letters_replace_others_is_rejected(setting: dict[str, Any], given: str) -> None:
+    with pytest.raises(InvalidOption, match=f"The sink of dead letters has .*{given}: a letter would replace"):
+        check_letter_mode(DeltaSink(uri="/data/dead", **setting))
+
+
+@pytest.mark.parametrize("setting", [{}, {"mode": "upsert", "key": ("id",)}])
+def test_X9_a_table_that_keeps_each_letter_is_accepted(setting: dict[str, Any]) -> None:
+    check_letter_mode(DeltaSink(uri="/data/dead", **setting))
+    check_letter_mode(letter_table(PostgresSink(conninfo="postgresql://db/flights", table="dead", **setting)))
+
+
+def test_X9_a_query_checks_the_table_of_its_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exactly_once, "check_letters", lambda _: None)
+    sink = DeltaSink(uri="/data/dead", mode="overwrite_partitions", partition_by=("step",))
+    for given in (sink, DeadLetters(sink=sink)):
+        with pytest.raises(InvalidOption, match="a letter would replace"):
+            exactly_once.checked_letters(cast(Any, SimpleNamespace(columns=[])), given)

@@ -49,6 +49,7 @@ from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
 from streamgroups_spark.sinks.letters.of_batch import (
     LetterOutput,
     check_isolation,
+    check_letter_mode,
     create_letter_table,
     has_same_database,
     letter_table,
@@ -244,7 +245,7 @@ def checked_letters(df: DataFrame, dead_letters: Any) -> DeadLetters | None:
     """Returns the argument ``dead_letters`` of a query, with its limits.
 
     Raises:
-        InvalidOption: if the rows have dead letters and the argument is missing, or it is no sink.
+        InvalidOption: if the rows have dead letters and the argument is missing, it is no sink, or it loses letters.
     """
     check_letters(df)
     if dead_letters is None:
@@ -264,6 +265,7 @@ def checked_letters(df: DataFrame, dead_letters: Any) -> DeadLetters | None:
             f"'dead_letters' is {type(letters.sink).__name__}, which is no sink.",
             remedy="Pass sg.KafkaSink, sg.PostgresSink, sg.DeltaSink, or sg.DeadLetters with one of them.",
         )
+    check_letter_mode(letters.sink)
     return letters
 
 

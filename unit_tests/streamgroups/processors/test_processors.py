@@ -219,6 +219,11 @@ def test_options_of_the_source_are_texts() -> None:
             {"connection": "warehouse", "table": "delays"},
             "Table 'delays' is also the table of the output",
         ),
+        (
+            ("dead_letters",),
+            {"connection": "warehouse", "table": "dead", "mode": "upsert", "key": ["topic"]},
+            "dead_letters.mode: With this mode a dead letter replaces or deletes others. Remove 'mode', or use 'upsert' with",
+        ),
         (("replicas",), 0, "replicas: '0' is out of range. Write a number from 1 to 64."),
         (("replicas",), 65, "replicas: '65' is out of range. Write a number from 1 to 64."),
         (("name",), "late\n", "name: 'late\n' is not valid."),

@@ -19,7 +19,7 @@ import pyarrow as pa
 from streamgroups.dlq.bad_record_search import Failed, isolate
 from streamgroups.dlq.completion import BatchOfLetters, as_row, complete
 from streamgroups.dlq.letter import LETTER, DeadLetter
-from streamgroups.dlq.limits import LetterLimits, check_limits, count_letters
+from streamgroups.dlq.limits import LetterLimits, check_limits, count_letters, keeps_letters
 from streamgroups.dlq.record_headers import to_headers
 from streamgroups.dlq.reduction import fitting, reductions
 from streamgroups.errors import RecordRejected
@@ -211,6 +211,26 @@ def _reduced(
         except RecordRejected:
             continue
     raise error
+
+
+def check_letter_mode(sink: Any) -> None:
+    """Checks the mode of the table of dead letters.
+
+    Args:
+        sink: the sink of the user.
+
+    Raises:
+        InvalidOption: if a letter can replace or delete others (SEMANTICS X9).
+    """
+    mode, key, marker = (
+        getattr(sink, name, default) for name, default in (("mode", "append"), ("key", ()), ("delete_marker", None))
+    )
+    if not keeps_letters(mode, key, marker):
+        given = f"mode='{mode}'" + (f", key={key}" if key else "") + (f", delete_marker='{marker}'" if marker else "")
+        raise InvalidOption(
+            f"The sink of dead letters has {given}: a letter would replace or delete others.",
+            remedy="Use mode='append', or mode='upsert' with key=('id',), which is unique for each letter.",
+        )
 
 
 def letter_table(sink: Any) -> Any:
