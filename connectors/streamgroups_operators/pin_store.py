@@ -135,6 +135,16 @@ class PinStore:
             self._pins.write(file.file, content)
         self._read[file.file] = file
 
+    def delete(self, file: StateFileName) -> None:
+        """Deletes a pin file of a batch whose effect has not run.
+
+        Raises:
+            SinkUnreachable: if the storage does not answer.
+        """
+        with reaching(self._location):
+            self._pins.delete([file])
+        self._read.pop(file, None)
+
     def collect(
         self,
         committed: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],

@@ -8,7 +8,10 @@ partition begins at the same offset with another end. So the decision is made of
 Of pins that overlap, the one with the highest generation of the group is used. Each owner pins its whole batch before an
 effect, also the ranges that it has found pinned: with the same records, and in its own generation. Then the broker confirms
 its membership (``streamgroups_spark.stable_input``). So a later owner, which has a higher generation, finds these pins and
-continues with their records. A pin of a zombie, which no owner has found, has a lower generation than theirs. Source:
+continues with their records. A pin of a zombie, which no owner has found, has a lower generation than theirs.
+
+A group that was deleted counts its generations from 1 again. So a member that the broker does not confirm deletes its pins. Only
+if it is killed before, its pins with a higher generation remain, and the next owner of the new group uses their records. Source:
 SEMANTICS X7, S11.
 """
 

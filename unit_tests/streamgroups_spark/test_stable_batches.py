@@ -18,6 +18,7 @@ from streamgroups.errors import FencedMember, InvalidOption, SinkUnreachable
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_operators.pin_store import PinStore
 from streamgroups_spark.messages.batch import BatchFacts
 from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.stable_input import batches as module
@@ -192,6 +193,48 @@ def test_X7_a_member_without_confirmation_has_no_effect_and_its_pin_is_not_used_
     with pytest.raises(FencedMember):
         run(zombie, FakeFrame(10, 14, "zombie"))
     assert effects.received == [dict.fromkeys((10, 11), "owner")]
+
+
+def test_X7_the_pins_of_a_member_of_a_deleted_group_are_not_used(
+    source: Source, stable: Callable[[Effects], sg.side_effects.StableBatches], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is frozen before it writes them. The group is deleted, and the new one counts its generations from 1."""
+    effects, unused = Effects(), Effects()
+    zombie = stable(unused)
+    pin = zombie._pin
+
+    def frozen(*given: Any) -> Any:
+        source.reads(10, 14, generation=1)
+        run(stable(effects), FakeFrame(10, 14, "owner"))
+        source.confirms = False
+        return pin(*given)
+
+    monkeypatch.setattr(zombie, "_pin", frozen)
+    source.reads(10, 14, generation=7)
+    with pytest.raises(FencedMember):
+        run(zombie, FakeFrame(10, 14, "zombie"))
+    source.reads(10, 14, generation=2)
+    source.confirms = True
+    run(stable(effects), FakeFrame(10, 14, "next"))
+    assert effects.received == [dict.fromkeys(range(10, 14), "owner")] * 2
+    assert unused.received == []
+
+
+def test_X7_a_pin_file_that_cannot_be_deleted_does_not_hide_why_the_batch_fails(
+    source: Source,
+    stable: Callable[[Effects], sg.side_effects.StableBatches],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def unreachable(*_: object) -> None:
+        raise SinkUnreachable("No answer.")
+
+    monkeypatch.setattr(PinStore, "delete", unreachable)
+    source.reads(10, 14, generation=3)
+    source.confirms = False
+    with pytest.raises(FencedMember):
+        run(stable(Effects()), FakeFrame(10, 14))
+    assert "whose effect has not run, is not deleted: No answer." in caplog.text
 
 
 def test_X7_filtered_records_are_pinned_too(

@@ -8,7 +8,7 @@ anything changes:
 2. Compute the other ranges. Tasks write their rows.
 3. Write the pins of the whole batch, also of the ranges that were pinned before.
 4. Request that the broker confirms the membership. If it does, no other member has owned the partitions before the pins
-   were written, so the next owner finds them. Otherwise the batch fails before its effect.
+   were written, so the next owner finds them. Otherwise the pins of the batch are deleted, and it fails before its effect.
 5. Call the effect with the pinned records.
 
 Source: SEMANTICS X7; Beam's ``RequiresStableInput``.
@@ -34,6 +34,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input import idempotency
 from streamgroups.stable_input.pin_retention import Retention
 from streamgroups.stable_input.pins import Pin, PinFile, PinnedPart, RecordSegment, cover
+from streamgroups.state.file_names import StateFileName
 from streamgroups_operators.pin_store import PinStore, check_location, check_writable, pin_files, record_files
 from streamgroups_operators.pinned_records import SOURCE
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
@@ -168,9 +169,13 @@ class StableBatches:
         check_pinned_columns(covered.pinned, rows.schema, self._name)
         segments = self._write_records(rows, info, covered.new, group_id)
         pins = covered.pins(segments, identities)
-        self._pin(pins, rows, info, group_id)
+        file = self._pin(pins, rows, info, group_id)
         # The order matters: a member that is confirmed now has owned the partitions when the pins were written.
-        batch_info(batch, SESSION, confirmed=True)
+        try:
+            batch_info(batch, SESSION, confirmed=True)
+        except StreamGroupsError:
+            self._delete(store, file, group_id)
+            raise
         repeated = tuple(part.range for part in covered.pinned)
         self._effect(self._records(rows, pins, group_id), StableBatch(batch_id, group_id, info.ranges, repeated))
         self._collect(store, group_id, identities)
@@ -196,12 +201,25 @@ class StableBatches:
         ]
         return segments_in(reports, attempts)
 
-    def _pin(self, pins: tuple[Pin, ...], rows: DataFrame, info: BatchInfo, group_id: str) -> None:
-        """Writes the pins of a batch."""
+    def _pin(self, pins: tuple[Pin, ...], rows: DataFrame, info: BatchInfo, group_id: str) -> StateFileName:
+        """Writes the pins of a batch, and returns their file."""
         generation = max(it.group_metadata.generation or 0 for it in info.sources if it.group_metadata is not None)
         file = self._attempts(info).file(0)
         columns = rows.schema.simpleString()
         self._store(group_id).write(PinFile(file, group_id, self._name, generation, columns, pins))
+        return file
+
+    def _delete(self, store: PinStore, file: StateFileName, group_id: str) -> None:
+        """Deletes the pins of a batch whose effect does not run.
+
+        A member of a deleted group can have a higher generation than the owner of the new one, who would use its records.
+        """
+        try:
+            store.delete(file)
+        except StreamGroupsError as e:
+            logger.warning(
+                "The pin file '%s' of group '%s', whose effect has not run, is not deleted: %s", file, group_id, e
+            )
 
     def _attempts(self, info: BatchInfo) -> Attempts:
         return Attempts(time.time_ns() // 1_000_000, self._run_id, info.batch_id)
