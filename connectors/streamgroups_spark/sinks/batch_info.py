@@ -198,7 +198,7 @@ def number_of(batch: BatchInfo, checkpoint: str) -> QueryBatch | None:
         checkpoint: the checkpoint of the query.
 
     Raises:
-        SinkUnreachable: if the checkpoint cannot be read. It is read only if no source knows the query.
+        SinkUnreachable: if the checkpoint cannot be read. It is read only if no source has the id of the query.
     """
     if batch.no_data_batch is not None or not any(source.has_state for source in batch.sources):
         return None

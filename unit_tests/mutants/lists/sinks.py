@@ -86,6 +86,22 @@ MUTANTS = (
         "a zombie writes a batch without records again",
     ),
     Mutant(
+        "L22",
+        "ledgers",
+        "streamgroups/ledgers/recovery.py",
+        "if d.topic_partition not in set_back",
+        "if True",
+        "a restored ledger moves forward to a member's commit after a reset: output is lost",
+    ),
+    Mutant(
+        "L23",
+        "ledgers",
+        "streamgroups/ledgers/no_data_batch.py",
+        "if last_no_data is not None and last_no_data >= batch.batch_id:",
+        "if last_no_data is not None and last_no_data > batch.batch_id:",
+        "a batch with records repeats the output of the no-data batch of its number",
+    ),
+    Mutant(
         "L21",
         "ledgers",
         "streamgroups/ledgers/ledger_states.py",
@@ -185,8 +201,8 @@ MUTANTS = (
         "T12",
         "sinks",
         "connectors/streamgroups_spark/sinks/kafka.py",
-        "            if entry is not None and entry.is_there():",
-        "            if False:",
+        "is_written = entry is not None and entry.is_there()",
+        "is_written = False",
         "a no-data batch is not looked up again after the transaction began",
     ),
     Mutant(

@@ -222,9 +222,7 @@ def check_letter_mode(sink: Any) -> None:
     Raises:
         InvalidOption: if a letter can replace or delete others (SEMANTICS X9).
     """
-    mode, key, marker = (
-        getattr(sink, name, default) for name, default in (("mode", "append"), ("key", ()), ("delete_marker", None))
-    )
+    mode, key, marker = getattr(sink, "mode", "append"), getattr(sink, "key", ()), getattr(sink, "delete_marker", None)
     if not keeps_letters(mode, key, marker):
         given = f"mode='{mode}'" + (f", key={key}" if key else "") + (f", delete_marker='{marker}'" if marker else "")
         raise InvalidOption(
