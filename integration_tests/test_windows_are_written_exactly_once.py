@@ -143,6 +143,29 @@ def test_a_batch_that_reads_nothing_is_run_again(
 
 
 @LONG
+@pytest.mark.parametrize("board", SINKS, indirect=True)
+def test_X4_a_checkpoint_from_before_a_batch_that_reads_nothing_repeats_no_window(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, board: Board
+) -> None:
+    """Its positions are those of the group. After the restart Spark runs a batch with records under the same number."""
+    topic = new_topic(2, retention_ms="-1")
+    checkpoint = tmp_path / "checkpoint"
+    options = shared_options(bootstrap, group, topic, "classic") | {"membership": "exclusive"}
+    depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
+    run_once(spark, board, options, checkpoint, "ours")
+    assert board.flights() == HALF
+    last = logged_batch(str(checkpoint))
+    assert last.no_data_batch is not None
+    forget_last_commit_of(checkpoint)
+    for path in (checkpoint / "offsets").glob(f"*{last.batch_id}*"):
+        path.unlink()
+    depart(bootstrap, topic, {0: [*HOUR[33:], 120], 1: [*HOUR[32:], 120]})
+    with pytest.raises(StreamingQueryException, match=f"the sink already contains no-data batch {last.batch_id}"):
+        run_once(spark, board, options, checkpoint, "ours")
+    assert board.flights() == HALF
+
+
+@LONG
 @pytest.mark.parametrize("board", ["kafka"], indirect=True)
 @pytest.mark.parametrize("whose", ["ours", "spark's"])
 @pytest.mark.parametrize("is_written", [True, False])
