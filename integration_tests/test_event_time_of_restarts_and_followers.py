@@ -1,9 +1,10 @@
-"""W3, W10, W11: the event time of a partition survives a restart, and a slow stream follows the watermark of a fast
+"""W2, W3, W10, W11: the event time of a partition survives a restart, and a slow stream follows the watermark of a fast
 one.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,33 @@ def test_W11_a_restarted_query_has_the_time_of_a_silent_partition(
         explained = str(sg.event_time.explain_time(after.query))
         assert f"{topic}-{busy}" in explained
         assert "holds back the watermark" in explained
+
+
+@LONG
+def test_W2_records_that_an_older_checkpoint_reads_again_are_not_late(
+    spark: SparkSession, admin: AdminClient, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic = new_topic(1, retention_ms="-1")
+    checkpoint, older = tmp_path / "checkpoint", tmp_path / "older"
+
+    def query(**more: str) -> DataFrame:
+        options = {**exclusive_options(bootstrap, group, topic, "consumer"), **more}
+        return windows(sg.with_event_time(departures(spark, options), "timestamp", watermark_delay="0s"))
+
+    depart(bootstrap, topic, {0: range(11)})
+    with closing(query(), checkpoint) as first:
+        wait_until_closed(first, 0)
+    wait_until_group_is_empty(admin, group)
+    shutil.copytree(checkpoint, older)
+    depart(bootstrap, topic, {0: range(11, 31)})
+    with closing(query(), checkpoint) as later:
+        wait_until_closed(later, 20)
+    wait_until_group_is_empty(admin, group)
+
+    # The stored time of the group is minute 30. Several batches read the records up to it again.
+    with closing(query(onRestart="checkpoint", maxOffsetsPerTrigger="2"), older) as again:
+        wait_until_closed(again, 20)
+        assert {minute: again.flights[minute] for minute in (10, 15, 20)} == {10: 5, 15: 5, 20: 5}
 
 
 @LONG

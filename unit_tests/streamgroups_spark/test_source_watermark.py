@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
+from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.coordination.no_metadata import NoMetadata
 from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.errors import BrokerUnreachable, InvalidOption
@@ -220,6 +223,39 @@ class TestThatItTravels:
         assert watermark(bob) == NOT_YET, "else what is read again would be late"
         bob.finish()
         assert watermark(read_all(bob)) == At(400)
+
+    def test_W2_a_restart_at_an_older_checkpoint_ignores_the_later_time_of_the_group(self, world: World) -> None:
+        run = Run(world, "alice", checkpoint=Checkpoint(), time=AS_READ).start()
+        happen(world, 0, 100, 200)
+        happen(world, 1, 100, 200)
+        read_all(run)
+        older = copy.deepcopy(run.checkpoint)
+        happen(world, 0, 300, 600)
+        happen(world, 1, 300, 600)
+        assert watermark(read_all(run)) == At(600)
+        run.source.stop()
+        settings = Settings(limits=Limits(max_offsets=2), on_restart=OnRestart.CHECKPOINT)
+        again = Run(world, "alice", settings, checkpoint=older, time=AS_READ).start()
+        assert again.plan() == (OffsetRange(tp(0), 2, 3), OffsetRange(tp(1), 2, 3))
+        assert watermark(again, At(200)) == At(200)
+        again.finish()
+        again.plan()
+        assert watermark(again) == At(300)
+
+    def test_W2_a_live_reset_to_earlier_offsets_ignores_the_time_of_the_later_ones(self, world: World) -> None:
+        run = Run(world, "alice", Settings(limits=Limits(max_offsets=2)), time=AS_READ).start()
+        happen(world, 0, 50, 120, 140, 200)
+        happen(world, 1, 100)
+        assert watermark(read_all(run)) == At(100)
+        world.order(1, 1)
+        happen(world, 1, 190, 250)
+        seen: list[Watermark] = []
+        for _ in range(5):
+            world.clock.advance(5_000)
+            run.batch()
+            seen.append(watermark(run))
+        # The records 120 and 140 of partition 0 are read again, and are not late.
+        assert list(dict.fromkeys(seen)) == [At(100), At(120), At(140), At(200)]
 
     def test_without_a_metadata_group_time_waits_for_records(
         self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -99,7 +99,11 @@ class QueryTime(Times):
 
     def finished(self, membership: Membership, number: int) -> None:
         """See :meth:`streamgroups.query.query_ports.Times.finished`."""
-        self._own({tp: owned.next_offset for tp, owned in membership.owned.items()})
+        gone = self._state.partitions.keys() - membership.owned.keys()
+        if gone:
+            with self._lock:
+                self._state = remove_partitions(self._state, gone)
+        self._place({tp: owned.next_offset for tp, owned in membership.owned.items()})
         batch = membership.in_flight
         if batch is None or batch.number > number or not batch.ranges:
             return
@@ -119,6 +123,8 @@ class QueryTime(Times):
             # For a read_committed consumer a partition ends before open transactions, whose records become available.
             whole |= self._cluster.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])
         self._polled = now_ms, dict(next_offsets)
+        # A restart, a reset or a data loss can have changed positions since ``finished``.
+        self._place(next_offsets)
         idle = self._idle()
         self._observe({tp: Observation(n, whole[tp]) for tp, n in next_offsets.items()})
         # No member needs this entry to resume. It is for monitoring of the group.
@@ -139,10 +145,10 @@ class QueryTime(Times):
         }
         return EventTimes(watermarks, self._idle(), self._state.watermark)
 
-    def _own(self, positions: Mapping[TopicPartition, int]) -> None:
-        known = self._state.partitions
-        gone, new = known.keys() - positions.keys(), came_in(known, positions)
-        if not gone and not new:
+    def _place(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Reads the stored times of assigned partitions, and of those at another position than the last known one."""
+        new = came_in(self._state.partitions, positions)
+        if not new:
             return
         committed = self._read(new)
         metadata = {tp: c.metadata for tp, c in committed.items()}
@@ -153,7 +159,7 @@ class QueryTime(Times):
             for tp in new
         }
         with self._lock:
-            self._state = add_partitions(remove_partitions(self._state, gone), times)
+            self._state = add_partitions(self._state, times)
 
     def _idle(self) -> set[TopicPartition]:
         timeout_ms = self._settings.partition_idle_timeout_ms
