@@ -107,8 +107,29 @@ def test_a_target_behind_deleted_records_is_rejected(cli: CommandLine, states: S
 
 def test_a_partition_without_states_is_rejected(cli: CommandLine, states: States) -> None:
     location = str(states.location)
-    result = cli("groups", "reset", "board", "--topic", "flights", "--to-offset", "15", "--state-location", location)
+    result = cli(
+        "groups", "reset", "board", "--topic", "flights:0,1", "--to-offset", "15", "--state-location", location
+    )
     assert (result.code, "the new offset of flights-1; nothing was changed" in result.err) == (3, True)
+
+
+def test_C4_a_reset_of_all_partitions_gives_an_added_one_no_offset(cli: CommandLine, states: States) -> None:
+    location = ["--state-location", str(states.location)]
+    arguments = ["groups", "reset", "board", "--to-earliest", "--execute"]
+    for more in (location, ["--ignore-state"]):
+        rejected = cli(*arguments, "--topic", "flights", *more)
+        assert (rejected.code, committed(cli)) == (1, {P0: 20})
+        assert "flights-1 has no committed offset, and the partitions before have one" in rejected.err
+        assert "Reset the other partitions: --topic flights:0." in rejected.err
+        assert "name the added partitions too: --topic flights:1." in rejected.err
+    assert cli(*arguments, "--topic", "flights", "--topic", "flights:1", *location).code == 1
+    assert cli(*arguments, "--topic", "flights:0,1", *location).code == 0
+    assert committed(cli) == {P0: 0, P1: 0}
+
+
+def test_C4_a_group_without_states_gets_an_offset_for_an_added_partition(cli: CommandLine, states: States) -> None:
+    cli.cluster.commit("plain", {P0: 4})
+    assert cli("groups", "reset", "plain", "--topic", "flights", "--to-earliest", "--execute").code == 0
 
 
 def test_without_a_location_a_plan_warns_and_a_reset_is_rejected(cli: CommandLine, states: States) -> None:

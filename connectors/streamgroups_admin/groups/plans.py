@@ -31,6 +31,7 @@ class GroupPlan:
         has_states: whether its queries keep state of the partitions.
         is_in_effect: whether all new offsets are the committed ones already.
         states: the state with which each partition continues; empty if that is unknown.
+        added: the partitions without a committed offset that were added to a topic, and that the user has not named.
         not_saved: the partitions whose committed offset stays, because the restored savepoint does not have them.
     """
 
@@ -42,6 +43,7 @@ class GroupPlan:
     has_states: bool = False
     is_in_effect: bool = False
     states: Mapping[TopicPartition, Continuation] = field(default_factory=dict)
+    added: Sequence[TopicPartition] = ()
     not_saved: Sequence[TopicPartition] = ()
 
     @property

@@ -24,7 +24,7 @@ from streamgroups_admin.groups.live_reset import cancel_reset_requests
 from streamgroups_admin.groups.plans import GroupPlan
 from streamgroups_admin.groups.undo_files import Changes, write_undo
 from streamgroups_cli.groups.plan_tables import emit_plans, warn_of_clamping
-from streamgroups_cli.groups.reset_states import require_states, with_states
+from streamgroups_cli.groups.reset_states import require_no_added, require_states, with_states
 from streamgroups_cli.groups.scope import StateLocationOption
 from streamgroups_cli.options import ExecuteOption
 from streamgroups_cli.output import Output, OutputOption, print_message
@@ -112,11 +112,13 @@ def carry_out(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOption
     Raises:
         InvalidOption: with ``strict``, if an offset is outside of its partition.
         GroupRejected: see :func:`~streamgroups_cli.groups.reset_states.require_states`.
+        PartitionsAdded: see :func:`~streamgroups_cli.groups.reset_states.require_no_added`.
         PartlyDone: see :func:`apply`.
     """
     warn_of_clamping(plans, strict=change.strict)
     plans = with_states(cluster, plans, change.state_location)
     emit_plans(cluster, plans, change.output, dry_run=not change.execute)
+    require_no_added(plans)
     if not change.ignore_state:
         require_states(plans, execute=change.execute)
     changes: Changes = {p.group_id: p.changes for p in plans if p.changes}

@@ -6,12 +6,13 @@ without an offset for a group. Source: SEMANTICS O1, O2; the scenarios of ``kafk
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from streamgroups.errors import InvalidOption
+from streamgroups.groups.added_partitions import added
 from streamgroups.groups.commit_metadata import CommitMark, mark_of
 from streamgroups.groups.lag import PartitionError
 from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, parse
@@ -136,9 +137,18 @@ def plan_scenario(
     for g in ids:
         moves = plan(scenario, {tp: facts(g, tp) for tp in partitions[g]}, group_id=g)
         in_effect = _is_in_effect(moves, committed[g], is_live=g in live)
-        plans.append(GroupPlan(g, moves, live=live.get(g), is_in_effect=in_effect))
+        new = _added(moves, committed[g], scope or {})
+        plans.append(GroupPlan(g, moves, live=live.get(g), is_in_effect=in_effect, added=new))
     require_owned(plans)
     return plans
+
+
+def _added(
+    moves: Iterable[Move], committed: Collection[TopicPartition], scope: Mapping[str, frozenset[int] | None]
+) -> list[TopicPartition]:
+    """Returns the partitions that were added to a topic of the scope, without those that the scope names."""
+    missing = [m.topic_partition for m in moves if m.from_offset is None and scope.get(m.topic_partition.topic) is None]
+    return added(missing, committed)
 
 
 def _is_in_effect(

@@ -6,13 +6,15 @@ a state, as :mod:`streamgroups.state.state_lookup` decides; the plan makes the s
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from streamgroups.errors import GroupRejected, UnknownGroup
+from streamgroups.errors import GroupRejected, PartitionsAdded, UnknownGroup
 from streamgroups.groups.commit_metadata import position_of
 from streamgroups.groups.reset_plan import Move
 from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
 from streamgroups.state.continuation import Continues, Stops, continuation
 from streamgroups.state.origins import Earlier, Named, Unnamed
@@ -88,6 +90,42 @@ def _target(plan: GroupPlan, move: Move, identities: Mapping[str, TopicIdentity]
     metadata = plan.metadata.get(tp, "") if plan.live is None else ""
     position = position_of(tp, move.to_offset, metadata)
     return replace(position, identity=identities.get(tp.topic, UNKNOWN))
+
+
+def require_no_added(plans: Sequence[GroupPlan]) -> None:
+    """Rejects an offset for an added partition of a group with states: it would end the check of its queries.
+
+    A live group needs no check. Its members own an added partition only if they accept it, and only an owner applies a
+    reset. Source: SEMANTICS C4.
+
+    Args:
+        plans: the plans, with their states.
+
+    Raises:
+        PartitionsAdded: if a reset of all partitions of a topic contains a partition that was added to it.
+    """
+    for plan in plans:
+        if not (plan.has_states and plan.added) or plan.live is not None:
+            continue
+        topic, count = plan.added[0].topic, len(plan.added)
+        same = [tp for tp in plan.added if tp.topic == topic]
+        kept = sorted({m.topic_partition for m in plan.moves if m.topic_partition.topic == topic} - set(same))
+        raise PartitionsAdded(
+            f"{listed(plan.added)} {'has' if count == 1 else 'have'} no committed offset, and the partitions before have one: "
+            f"partitions were added to the topic, or their offsets were deleted. Group '{plan.group_id}' keeps state by key, and its queries read a partition "
+            "that has an offset. The later records of a key can be in another partition than its state, which would split "
+            "its results. Nothing was changed.",
+            remedy=f"Reset the other partitions: --topic {_scope(topic, kept)}. The queries then fail before they read the "
+            "added ones, unless they have onAddedPartitions=continue. If the producers choose the partition of each key "
+            f"themselves, and keep it, name the added partitions too: --topic {_scope(topic, same)}.",
+            group=plan.group_id,
+            topic=topic,
+            partition=same[0].partition if count == 1 else None,
+        )
+
+
+def _scope(topic: str, partitions: Sequence[TopicPartition]) -> str:
+    return shlex.quote(f"{topic}:{','.join(str(tp.partition) for tp in partitions)}")
 
 
 def require_states(plans: Sequence[GroupPlan], *, execute: bool) -> None:
