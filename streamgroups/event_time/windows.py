@@ -169,6 +169,21 @@ def _reject_nothing(**durations_ms: int) -> None:
             raise InvalidOption(f"Option '{name}' is {duration_ms}ms.", remedy="It must be longer than 0.")
 
 
+def last_end_ms(shape: Shape, until_ms: int) -> int:
+    """Returns the end of the last window that ends at or before a time. A session can end at each time.
+
+    Args:
+        shape: the shape of the windows.
+        until_ms: the time.
+
+    >>> last_end_ms(Hopping(10, 10), 29), last_end_ms(Hopping(10, 4), 29), last_end_ms(Session(5), 29)
+    (20, 26, 29)
+    """
+    if isinstance(shape, Session):
+        return until_ms
+    return (until_ms - shape.size_ms) // shape.hop_ms * shape.hop_ms + shape.size_ms
+
+
 def released_ms(shape: Shape, closed_until_ms: int, earliest_start_ms: int | None = None) -> int:
     """Returns the watermark of the results of windows: no later result starts before it (SEMANTICS W13).
 

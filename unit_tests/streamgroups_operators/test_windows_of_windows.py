@@ -89,7 +89,27 @@ def test_W5_W13_idle_timeouts_close_windows_of_both_operators_in_order() -> None
     rows, found = chain.run(records, 3, now_ms=48)
     assert [(it["start"], it["pane"]) for it in rows] == [(30, "on time")]
     assert found == []
-    # The results of the first operator come before the second one closes its window.
+    # The results of the first operator come before its watermark closes the window of the second one.
     rows, found = chain.run(records, 3, now_ms=66, idle_until_ms=65)
     assert [(it["start"], it["pane"]) for it in rows] == [(40, "idle")]
-    assert [(it["start"], it["r0"], it["r1"], it["pane"]) for it in found] == [(30, 2, 3, "idle")]
+    assert [(it["start"], it["r0"], it["r1"], it["pane"]) for it in found] == [(30, 2, 3, "on time")]
+
+
+@pytest.mark.parametrize("first", [Hopping(10, 10), Hopping(10, 5), Session(3)])
+def test_W13_no_result_is_late_after_the_idle_timeout_of_both_operators(first: Shape) -> None:
+    chain = Chain(
+        windows("first", first, 0, idle_timeout_ms=5, is_chained=True),
+        windows("second", Hopping(30, 30), None, "first", idle_timeout_ms=5),
+        "end",
+    )
+    records = [Record(30), Record(38), Record(57), Record(75), Record(99)]
+    chain.run(records, 2, now_ms=39)
+    rows, found = chain.run(records, 2, now_ms=56, idle_until_ms=56)
+    assert (bool(rows), found) == (True, []), "the window 30-60 of the second operator is open"
+    _, found = chain.run(records, 2, now_ms=66, idle_until_ms=66)
+    assert [it["start"] for it in found] == [30]
+    # The second operator has closed the window of this record, so the first one does not count it.
+    chain.run(records, 3, now_ms=67)
+    rows, found = chain.run(records, 5, now_ms=100)
+    assert all(it["end"] > 60 for it in rows if it["pane"] != "dead letter")
+    assert "dead letter" not in [it["pane"] for it in found]

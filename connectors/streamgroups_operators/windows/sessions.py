@@ -134,6 +134,7 @@ class SessionRun:
 
     def finish(self) -> tuple[State, list[pa.Table]]:
         """See :meth:`Run.finish`."""
+        self._time.expire(())
         if self._earliest_ms is None:
             return self._state(), self._time.dead
         # Without records and a later watermark, only the idle timeout can end a session.

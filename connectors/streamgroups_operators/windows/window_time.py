@@ -33,7 +33,7 @@ from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.window_shapes import Scope
-from streamgroups.event_time.windows import EventTime, PaneKind, released_ms
+from streamgroups.event_time.windows import EventTime, PaneKind, last_end_ms, released_ms
 from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_operators.aggregates import in_windows, length_ms
@@ -236,14 +236,17 @@ class WindowTime:
         return expired_ms if BEFORE_ALL < self._data_ms <= expired_ms else BEFORE_ALL
 
     def expire(self, ends_ms: Iterable[int]) -> None:
-        """Closes windows that have reached the idle timeout.
+        """Closes windows that have reached the idle timeout, with ``is_chained`` also those without records.
 
         Args:
             ends_ms: the ends of all open windows of the state.
         """
         expired_ms = self.expired_ms
-        expired = (end_ms for end_ms in (*ends_ms, *self._open_ends_ms) if end_ms <= expired_ms)
-        self._closed_ms = max(expired, default=self._closed_ms)
+        expired = [end_ms for end_ms in (*ends_ms, *self._open_ends_ms) if end_ms <= expired_ms]
+        if self._definition.is_chained and expired_ms != BEFORE_ALL:
+            # The next operator closes its windows by the clock, and no later result may be in one of them.
+            expired.append(last_end_ms(self._definition.windowing.shape, expired_ms))
+        self._closed_ms = max([self._closed_ms, *expired])
 
     def released_ms(self, emitted_ms: int, earliest_start_ms: int | None = None) -> int | None:
         """Returns a time before which no later result starts; ``None`` before the first watermark.
