@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from streamgroups.checkpoints.spark_kafka import is_own_offset, kafka_offset
+from streamgroups.checkpoints.spark_kafka import is_own_offset, kafka_offset, punctuation_group
 from streamgroups.checkpoints.spark_logs import CommitEntry, OffsetEntry, Operator, lines_of_sources
 from streamgroups.checkpoints.spark_state import (
     CHECKSUM,
@@ -263,7 +263,7 @@ def replaced_files(batch_id: int) -> dict[str, str]:
 
 
 def with_group(log: str, group_id: str) -> str:
-    """Returns a file of the offset log whose sources of this library belong to another group.
+    """Returns a file of the offset log whose sources of this library belong to another group, with their punctuations.
 
     Args:
         log: the content of the file.
@@ -278,7 +278,8 @@ def with_group(log: str, group_id: str) -> str:
     """
 
     def moved(value: Any) -> Any:
-        return {**value, "group": group_id} if is_own_offset(value) else value
+        is_of_group = is_own_offset(value) or punctuation_group(value) is not None
+        return {**value, "group": group_id} if is_of_group else value
 
     return _with_offsets(log, moved)
 

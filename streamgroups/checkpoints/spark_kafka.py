@@ -20,6 +20,8 @@ from streamgroups.json_values import items, partition_number, whole
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
 
+#: The kind of an offset of the punctuation source (``streamgroups_spark.event_time.punctuation_source``), and its format.
+PUNCTUATIONS = "streamgroups-time"
 #: The value in ``startingOffsets`` for the earliest offset of a partition.
 _EARLIEST = -2
 
@@ -125,6 +127,15 @@ def is_own_offset(value: Any) -> bool:
     True
     """
     return isinstance(value, dict) and type(value.get("version")) is int and "ranges" in value
+
+
+def punctuation_group(value: Any) -> str | None:
+    """Returns the group of a punctuation source from one of its offsets. ``None`` for an offset of another source.
+
+    >>> punctuation_group({"version": 1, "n": 7, "ranges": {}}) is None
+    True
+    """
+    return str(value["group"]) if isinstance(value, dict) and value.get("kind") == PUNCTUATIONS else None
 
 
 def kafka_positions(checkpoint: SparkCheckpoint, selected: Collection[str] = ()) -> KafkaPositions:

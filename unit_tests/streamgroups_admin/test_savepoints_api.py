@@ -256,6 +256,18 @@ def test_C3_C5_the_copied_batch_ends_at_the_committed_offsets(
     assert committed(cli, "next") == {P0: 20, P1: 7}
 
 
+def test_C3_C5_a_checkpoint_of_several_groups_is_rejected(
+    cli: CommandLine, savepoints: api.Savepoints, tmp_path: Path
+) -> None:
+    joined = {n: f"{own(5 * (n - 1), 5 * n, 'board')}\n{own(0, n, 'prices')}" for n in range(1, 5)}
+    old = write(tmp_path / "old", stateless(joined, committed=4))
+    with pytest.raises(
+        CheckpointRejected, match="also reads with the group prices, and a savepoint has the positions of"
+    ):
+        savepoints.create("board", checkpoint=str(old))
+    assert json.loads(cli("savepoint", "list", savepoints.location, "-o", "json").out)["savepoints"] == []
+
+
 def test_C3_C5_the_same_group_gets_a_checkpoint_too(savepoints: api.Savepoints, tmp_path: Path) -> None:
     id_ = savepoints.create("board", checkpoint=str(checkpoint(tmp_path / "old"))).id
     savepoints.restore(id_, checkpoint=str(tmp_path / "new"))

@@ -305,6 +305,28 @@ def test_X4_a_copy_does_not_leave_out_a_no_data_batch(cli: CommandLine, tmp_path
     assert copy(cli, old, tmp_path / "new", "--execute").code == 0
 
 
+def test_C5_a_copy_of_a_query_with_several_groups_keeps_them(cli: CommandLine, tmp_path: Path) -> None:
+    trades, prices = (
+        f'{{"version":2,"n":1,"ranges":{{"{topic}":{{"0":[1,2]}}}},"resting":{{}},"group":"{topic}"}}'
+        for topic in ("trades", "prices")
+    )
+    joined = f"{trades}\n{prices}"
+    old = write(tmp_path / "old", stateless({1: joined, 2: joined}, committed=2))
+    rejected = copy(cli, old, tmp_path / "new", "--group", "shadow", "--execute")
+    assert (rejected.code, (tmp_path / "new").exists()) == (3, False)
+    assert "The query reads with 2 groups (prices, trades)" in rejected.err
+    assert copy(cli, old, tmp_path / "new", "--execute").code == 0
+    assert (tmp_path / "new/offsets/2").read_bytes() == (old / "offsets/2").read_bytes()
+
+
+def test_C5_the_punctuations_of_a_copy_belong_to_its_group(cli: CommandLine, tmp_path: Path) -> None:
+    time = '{"version":1,"kind":"streamgroups-time","group":"board","watermark":5}'
+    old = write(tmp_path / "old", stateless({n: f"{it}\n{time}" for n, it in OWN.items()}, committed=2))
+    assert copy(cli, old, tmp_path / "new", "--group", "shadow", "--execute").code == 0
+    log = (tmp_path / "new/offsets/2").read_text()
+    assert (log.count('"group":"shadow"'), '"group":"board"' in log) == (2, False)
+
+
 def test_C5_the_schemas_of_operators_are_those_of_the_copy(cli: CommandLine, tmp_path: Path) -> None:
     old = golden("4.2-rocksdb", tmp_path / "old")
     schema = f"file:{old}/state/0/_stateSchema/default/0_4b7c"

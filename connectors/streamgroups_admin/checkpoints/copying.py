@@ -177,7 +177,8 @@ def plan_copy(files: CheckpointFiles, target: CheckpointFiles, batch: Batch, las
         group: another group for the sources of this library; ``None`` if they keep theirs.
 
     Raises:
-        CheckpointRejected: if the batch is not committed, or some of its files no longer exist.
+        CheckpointRejected: if the batch is not committed, if some of its files no longer exist, or if another group is given
+            for a query with several groups.
         InvalidOption: if no source can have this group.
         StateDamaged: if a state file cannot be parsed.
         OSError: if the old checkpoint cannot be read.
@@ -221,6 +222,12 @@ def _logs_of_group(files: CheckpointFiles, batch: Batch, group: str | None) -> d
         raise InvalidOption(
             "--group needs a source of format('streamgroups'), and the query has none.",
             remedy="Omit --group: other sources have no group in their checkpoint.",
+        )
+    if len(old) > 1:
+        raise CheckpointRejected(
+            f"The query reads with {len(old)} groups ({listed(old)}), and --group names one: its sources cannot share it.",
+            remedy="Omit --group: the copy keeps the groups, and continues instead of the old query. A query beside the old one "
+            "needs a new checkpoint, and other groups in its options.",
         )
     if not group or is_metadata_group(group) or group in old:
         raise InvalidOption(

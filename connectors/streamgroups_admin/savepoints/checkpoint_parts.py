@@ -10,10 +10,10 @@ is in the commit log.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from streamgroups.checkpoints.spark_batches import SourceKind
+from streamgroups.checkpoints.spark_batches import SourceBatch, SourceKind
 from streamgroups.errors import CheckpointRejected, PartlyDone, SavepointDamaged
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
@@ -46,7 +46,7 @@ def copy_checkpoint(
         The batch and the files of the copy.
 
     Raises:
-        CheckpointRejected: if no committed batch ends at these offsets.
+        CheckpointRejected: if no committed batch ends at these offsets, or the query also reads with other groups.
         FileGone: if Spark has deleted a file meanwhile.
         InvalidOption: if it is not a checkpoint, or cannot be read.
         PartlyDone: if the copy cannot be written.
@@ -78,6 +78,7 @@ def _batch_at(files: CheckpointFiles, group_id: str, next_offsets: Mapping[Topic
         ends = {tp: read.end_offset for it in own if it.group_id == group_id for tp, read in it.ranges.items()}
         found = fit(ends, next_offsets)
         if found is Fit.HERE:
+            _require_one_group(files, own, group_id)
             return batch
         if found is Fit.OTHER:
             missing = sorted(next_offsets.keys() - ends.keys())
@@ -93,6 +94,17 @@ def _batch_at(files: CheckpointFiles, group_id: str, next_offsets: Mapping[Topic
         f"No committed batch of '{files.location}' ends at the committed offsets of group '{group_id}'; no savepoint was created.",
         remedy="If a tool has reset the group, create the savepoint after its query has committed a batch.",
     )
+
+
+def _require_one_group(files: CheckpointFiles, own: Sequence[SourceBatch], group_id: str) -> None:
+    """A savepoint has the positions of one group. The checkpoint would continue at other positions of the others."""
+    others = sorted({str(it.group_id) for it in own} - {group_id})
+    if others:
+        raise CheckpointRejected(
+            f"The query of '{files.location}' also reads with the group {listed(others)}, and a savepoint has the positions of "
+            f"group '{group_id}' only. No savepoint was created.",
+            remedy="Copy the checkpoint, which has the positions of all groups: streamgroups checkpoint copy.",
+        )
 
 
 def plan_checkpoint(

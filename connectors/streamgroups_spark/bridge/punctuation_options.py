@@ -1,4 +1,4 @@
-"""The options and the offsets of the punctuation source, by which the plan of a query contains its event-time settings.
+"""The options of the punctuation source, by which the plan of a query contains its event-time settings.
 
 ``event_time.with_event_time`` writes the options. ``bridge.active_queries`` reads them from the plan of the running query, and
 ``event_time.punctuation_source`` in the process of the punctuation source. Source: SEMANTICS W10.
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups_spark.messages.time import StreamTime
 
-#: The format of the punctuation source.
-PUNCTUATIONS = "streamgroups-time"
 #: For Spark a record at the watermark is late, for this library it is not. Punctuations are earlier by this difference.
 SPARK_LATE_MS = 1
 
@@ -60,12 +57,3 @@ def delay_in_spark_ms(settings: TimeSettings) -> int:
     (5000, 0)
     """
     return max(0, settings.generation.delay_ms) if settings.generation is not None else 0
-
-
-def group_in(offset: Any) -> str | None:
-    """Returns the group of a punctuation source from one of its offsets. ``None`` for an offset of another source.
-
-    >>> group_in({"version": 1, "n": 7, "ranges": {}}) is None
-    True
-    """
-    return str(offset["group"]) if isinstance(offset, dict) and offset.get("kind") == PUNCTUATIONS else None

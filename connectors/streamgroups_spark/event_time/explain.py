@@ -14,10 +14,10 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroups.checkpoints.offset import decode
+from streamgroups.checkpoints.spark_kafka import punctuation_group
 from streamgroups.errors import InvalidOption, OffsetFormat
 from streamgroups.event_time.explanation import StreamExplanation, TimeExplanation, stream_explanation
 from streamgroups.event_time.watermark import NOT_YET
-from streamgroups_spark.bridge.punctuation_options import group_in
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.messages.time import ExplanationRequest, TimeRequest
 from streamgroups_spark.session import SESSION
@@ -78,7 +78,7 @@ def groups_of(progress: Mapping[str, Any]) -> Iterator[str]:
     ['board']
     """
     for offset in _ends(progress):
-        found = group_in(offset)
+        found = punctuation_group(offset)
         if found is not None:
             yield found
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructField, StructType, TimestampType
 
+from streamgroups.checkpoints.spark_kafka import PUNCTUATIONS
 from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.watermark import (
     NOT_YET,
@@ -28,7 +29,7 @@ from streamgroups.event_time.watermark import (
     encode_watermark,
     latest,
 )
-from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS, SPARK_LATE_MS, delay_in_spark_ms
+from streamgroups_spark.bridge.punctuation_options import SPARK_LATE_MS, delay_in_spark_ms
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.spark_api import SupportsTriggerAvailableNow

@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from streamgroups.checkpoints.spark_kafka import PUNCTUATIONS
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation, Why, check_until, parse_policy
@@ -27,7 +28,7 @@ from streamgroups.event_time.window_shapes import check_shape
 from streamgroups.event_time.windows import Session, Shape
 from streamgroups.monitoring.query_progress import LATE_COUNTS
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, read_streams, source_name
-from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS, SPARK_LATE_MS
+from streamgroups_spark.bridge.punctuation_options import SPARK_LATE_MS
 from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.frames.columns import US_PER_MS, check_timestamp, column, delay_ms_of, is_event_time
 from streamgroups_spark.source.columns import WATERMARK

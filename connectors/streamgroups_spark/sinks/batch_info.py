@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroups.checkpoints.offset import decode
+from streamgroups.checkpoints.spark_kafka import punctuation_group
 from streamgroups.checkpoints.spark_logs import parse_offsets
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
 from streamgroups.groups.membership import InFlight, States
@@ -26,7 +27,6 @@ from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
-from streamgroups_spark.bridge.punctuation_options import group_in
 from streamgroups_spark.bridge.rpc import request_source
 from streamgroups_spark.bridge.task_reports import request_reports
 from streamgroups_spark.messages.batch import BatchFacts, BatchRequest
@@ -151,7 +151,7 @@ def logged_batch(checkpoint: str, batch_id: int | None = None) -> LoggedBatch:
             return LoggedBatch(-1)
         text, before = log.offsets(batch_id), _ends_before(log, batch_id)
         entry = parse_offsets(text)
-    reads = {name: end for name, end in entry.ends.items() if end is not None and group_in(end) is None}
+    reads = {name: end for name, end in entry.ends.items() if end is not None and punctuation_group(end) is None}
     for end in reads.values():
         _reject_other(end, batch_id)
     offsets = {name: decode(end) for name, end in reads.items()}

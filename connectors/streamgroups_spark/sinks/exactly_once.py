@@ -23,6 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from streamgroups.acls import grant
+from streamgroups.checkpoints.spark_kafka import PUNCTUATIONS
 from streamgroups.connections.config_file import config_path, connection_named
 from streamgroups.connections.variants import KafkaConnection
 from streamgroups.dlq.letter import COLUMN
@@ -36,7 +37,6 @@ from streamgroups_kafka.client.connected import check_explicit
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
-from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.internals.pickle_checks import shipped_class
 from streamgroups_spark.internals.private_spark import number_for_each_task

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from streamgroups.checkpoints.spark_kafka import PUNCTUATIONS
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, source_name, source_options
-from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.source.source_options import SourceOptions, parse
 
 
