@@ -219,7 +219,7 @@ def standstill(state: ImportState, group_id: str, import_from: str, now_ms: int)
     >>> state = ImportState(0, At(5_000), {"trades": StoredWatermark(At(5_000), has_offsets=True)})
     >>> print(standstill(state, "prices", "trades", 60_000))
     The watermark that group 'prices' imports from group 'trades' has been 1970-01-01T00:00:05.000Z for 60 s: group trades has \
-no members. It advances again when a query of this group runs.
+no members. If its query has stopped, start it. A query with 'assign' is no member, and can be idle.
     >>> standstill(state, "prices", "trades", 59_999) is None
     True
     """
@@ -239,7 +239,8 @@ no members. It advances again when a query of this group runs.
         )
     if state.stopped:
         return (
-            f"{what}: group {listed(state.stopped)} has no members. It advances again when a query of this group runs."
+            f"{what}: group {listed(state.stopped)} has no members. If its query has stopped, start it. A query with 'assign' is "
+            "no member, and can be idle."
         )
     if state.watermark != NOT_YET:
         return None

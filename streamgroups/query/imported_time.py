@@ -10,7 +10,8 @@ batch waits for another group. If a read fails, the last watermark remains.
 A query with ``sg.with_event_time`` stores the time of each partition in a metadata group
 (:mod:`streamgroups.event_time.stored_time`), and one with ``time="group"`` in its commits
 (:mod:`streamgroups.query.group_time`). The queries of the other group can run anywhere, and can be stopped. So its
-partitions are those of the topics that its members read, or else those of the topics with stored offsets.
+partitions are those of the topics that its members read or have read. A group without members has the partitions with stored
+offsets only: a query with ``assign`` is no member, and does not read the others. A member has committed its starting positions.
 """
 
 from __future__ import annotations
@@ -65,10 +66,11 @@ _MAX_GROUPS = 16
 
 @dataclass(frozen=True, slots=True)
 class _Topics:
-    """The topics of a group when they were read last."""
+    """The topics of a group when they were read last. ``are_subscribed``: whether members read them, or have read them."""
 
     names: frozenset[str]
     partitions: frozenset[TopicPartition]
+    are_subscribed: bool
     has_members: bool
     read_ms: int
 
@@ -153,19 +155,27 @@ class StoredWatermarks:
         existing = self._cluster.topics()
         members = self._cluster.describe(group_id).members
         names = frozenset[str]().union(*(member.topics for member in members))
+        are_subscribed = bool(names)
         if not names and known is not None:
             # Members have no topics while the group rebalances.
-            names = known.names
-        names = names or self._stored_topics(group_id, existing)
-        partitions = frozenset(TopicPartition(name, p) for name in names for p in range(existing.get(name, 0)))
-        found = self._topics[group_id] = _Topics(names, partitions, bool(members), now_ms)
+            names, are_subscribed = known.names, known.are_subscribed
+        partitions = _partitions_of(names or existing.keys(), existing)
+        if not are_subscribed:
+            stored = self._stored(group_id, partitions)
+            names = frozenset(tp.topic for tp in stored)
+            partitions = _partitions_of(names, existing) if members else stored
+        found = _Topics(names, partitions, are_subscribed, bool(members), now_ms)
+        self._topics[group_id] = found
         return found
 
-    def _stored_topics(self, group_id: str, existing: Mapping[str, int]) -> frozenset[str]:
-        """The topics in which a group without members has offsets."""
-        every = [TopicPartition(name, p) for name, count in existing.items() for p in range(count)]
+    def _stored(self, group_id: str, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        """The partitions with a committed offset or a stored event time of a group."""
         groups = group_id, event_time_group_of(group_id)
-        return frozenset(tp.topic for group in groups for tp in self._metadata_store.read(group, every))
+        return frozenset(tp for group in groups for tp in self._metadata_store.read(group, partitions))
+
+
+def _partitions_of(topics: Collection[str], existing: Mapping[str, int]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(topic, p) for topic in topics for p in range(existing.get(topic, 0)))
 
 
 def _is_of_a_batch(place: Owned) -> bool:

@@ -20,6 +20,7 @@ from streamgroups.event_time.time_entries import write_entry
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Owned
+from streamgroups.groups.subscription import Partitions
 from streamgroups.partitions import OffsetRange
 from streamgroups.query.available_offsets import at_once
 from streamgroups.query.imported_time import ImportedTime, StoredWatermarks
@@ -305,6 +306,32 @@ class TestImports:
         assert reply is not None
         assert from_json(to_json(reply), TimeReply) == reply
         assert reply.imported == ImportStatus("weather", At(500), 0, ("weather",))
+
+    def test_W10_a_query_with_assign_has_the_watermark_of_the_partitions_that_it_reads(self, world: World) -> None:
+        assigned = Settings(subscription=Partitions((tp(0),)))
+        run = Run(world, "alice", assigned, time=AS_READ).start()
+        happen(world, 0, 300)
+        happen(world, 1, 100)
+        assert watermark(read_all(run)) == At(300)
+        reader = StoredWatermarks(world.cluster, world.metadata_store, world.clock)
+        assert (reader.read("airline").watermark, reader.read("airline").has_members) == (At(300), False)
+        # A later query of the group reads both.
+        run.source.stop()
+        both = Settings(subscription=Partitions((tp(0), tp(1))))
+        happen(world, 0, 400)
+        read_all(Run(world, "bob", both, time=AS_READ).start())
+        world.clock.advance(10_000)
+        assert reader.read("airline").watermark == At(100)
+
+    def test_W10_a_group_with_members_has_all_partitions_of_its_topics(self, world: World) -> None:
+        run = Run(world, "alice", time=AS_READ).start()
+        happen(world, 0, 300)
+        read_all(run)
+        reader = StoredWatermarks(world.cluster, world.metadata_store, world.clock)
+        assert (reader.read("airline").watermark, reader.read("airline").has_members) == (NOT_YET, True)
+        run.source.stop()
+        world.clock.advance(10_000)
+        assert (reader.read("airline").watermark, reader.read("airline").has_members) == (NOT_YET, False)
 
     def test_W10_a_group_without_event_time_is_rejected_before_the_query_joins(self, world: World) -> None:
         world.cluster.commit("weather", {tp(0): 5}, CommitMark(False).encode())

@@ -75,7 +75,7 @@ def test_W10_the_watermark_is_the_latest_of_the_last_read(reads: list[dict[str, 
 @pytest.mark.parametrize(
     ("group", "expected"),
     [
-        (STOPPED, "group trades has no members. It advances again when a query of this group runs."),
+        (STOPPED, "group trades has no members. If its query has stopped, start it."),
         (StoredWatermark(), "group trades has neither members nor committed offsets. Start its query, or correct"),
         (StoredWatermark(has_members=True), "a partition of this group has no event time yet."),
         (RUNNING, None),
