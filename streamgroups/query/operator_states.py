@@ -283,6 +283,9 @@ class OperatorStates(BatchStates):
         reports = list(self._take_reports(self._run_id, batch.number))
         states = states_after(batch, reports, self._group_id)
         self._figures = figures_after(self._figures, reports)
+        # A range can begin before the position of the flush, after a reset. Its end is flushed again.
+        read = {r.topic_partition for r in batch.ranges if len(r)}
+        self._flushed = {tp: n for tp, n in self._flushed.items() if tp not in read}
         self._flushed |= {r.topic_partition: r.end_offset for r in batch.ranges if r.topic_partition in self._flushing}
         return states
 

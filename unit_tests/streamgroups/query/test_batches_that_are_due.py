@@ -204,6 +204,19 @@ def test_W17_a_partition_without_new_records_is_flushed_too(world: World) -> Non
     assert again.batch() is None
 
 
+def test_W17_a_partition_that_is_reset_during_its_flush_is_flushed_again(world: World) -> None:
+    world.produce(5)
+    run, _ = start(world, until_now=True, flushes=True)
+    assert run.batch() == ["flights-0[0,5)"]
+    assert [str(r) for r in run.plan() or ()] == ["flights-0[5,5)"]
+    world.order(2)
+    world.clock.advance(5_000)
+    run.finish()
+    assert run.batch() == ["flights-0[2,5)"]
+    assert run.batch() == ["flights-0[5,5)"]
+    assert run.batch() is None
+
+
 def test_W17_a_killed_flush_is_planned_again(world: World) -> None:
     world.produce(3)
     run, _ = start(world, until_now=True, flushes=True)
