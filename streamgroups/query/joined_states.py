@@ -17,7 +17,8 @@ from streamgroups.query.packing import Packing, pack_together
 from streamgroups.query.state_search import StateSearch
 from streamgroups.state.joined_lookup import is_together
 from streamgroups.state.joined_topics import JoinedTopics
-from streamgroups.state.state_lookup import OnMissingState, Position
+from streamgroups.state.origins import Named
+from streamgroups.state.state_lookup import Choice, OnMissingState, Position, Stored
 from streamgroups.state.task_plan import RangePlan
 
 logger = logging.getLogger(__name__)
@@ -151,4 +152,9 @@ class JoinedStates(OperatorStates):
         if is_together(left, right):
             return [self._range_plan(r, it) for r, it in zip(ranges, owned, strict=True)]
         choices = self._search.find_both(left, right)
-        return [self._plan_of(r, it, choice) for r, it, choice in zip(ranges, owned, choices, strict=True)]
+        return [self._chosen_plan(r, it, choice) for r, it, choice in zip(ranges, owned, choices, strict=True)]
+
+    def _chosen_plan(self, r: OffsetRange, owned: Owned, choice: Choice) -> RangePlan:
+        is_named = isinstance(choice, Stored) and isinstance(owned.state, Named) and choice.file == owned.state.file
+        # A position names the state of an earlier offset if the records in between are lost.
+        return self._range_plan(r, owned) if is_named else self._plan_of(r, owned, choice)

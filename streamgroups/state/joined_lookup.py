@@ -2,8 +2,8 @@
 
 Used by ``streamgroups_operators.store`` for the driver. A join drops a left record when no later right record can match it.
 So the state of a left partition is complete only together with a right position that is not before the one of its
-batch. Therefore both states always come from the same file, which one batch has written. Source: SEMANTICS S5, S10,
-W18; :mod:`streamgroups.state.state_lookup` for one partition.
+batch. Therefore both states come from the same file, which one batch has written. A recreated topic has no state: its records
+are all later ones, so the state of the other topic is complete. Source: SEMANTICS S5, S7, S10, W18; :mod:`streamgroups.state.state_lookup` for one partition.
 
 For the positions of both partitions:
 
@@ -12,6 +12,9 @@ the positions                          continue with
 =====================================  =================================================================================
 are starting positions                 empty states
 name the states of one file            these states
+of one topic is new, and that of the   an empty state, and the named one: the topic was recreated, and ``onDataLoss`` continues
+other one names a state; no file has
+states of both
 anything else; files exist whose       the latest of them that leads to the newest one, or else the latest of all; and the
 states are both not after them         records from there to the positions, without output
 none; the first batch is known         empty states at its start, or at the positions that are before it
@@ -73,6 +76,7 @@ def choose_together(
     >>> choose_together(Position(o, 5, New()), Position(p, 7, New()), [], OnMissingState.EMPTY)
     (Empty(read_from=5), Empty(read_from=7))
     """
+    manifests = list(manifests)
     named = {it.origin.file for it in (left, right) if isinstance(it.origin, Named | Earlier)}
     if len(named) == 1 and (isinstance(left.origin, Earlier) or isinstance(right.origin, Earlier)):
         # A savepoint names the states, also if later ones lead to the positions.
@@ -82,6 +86,8 @@ def choose_together(
         for manifest in manifests
         if (one := _state_of(manifest, left)) is not None and (other := _state_of(manifest, right)) is not None
     ]
+    if not found and (recreated := _beside_a_new_topic(left, right, manifests)) is not None:
+        return recreated
     here, there = left.next_offset, right.next_offset
     preferred = lineage({file: one for file, one, _ in found})
     # A first batch after the positions does not lead to them. Older states can.
@@ -115,6 +121,17 @@ def _latest(here: int, there: int, found: Sequence[_Found]) -> Choices | None:
     return Empty(began[0]), Empty(began[1])
 
 
+def _beside_a_new_topic(left: Position, right: Position, manifests: Iterable[Manifest]) -> Choices | None:
+    """An empty state for a new position, and the state that the other one names; ``None`` for other positions."""
+    for manifest in manifests:
+        match left.origin, right.origin:
+            case New(), Named(file=manifest.file) if (state := _state_of(manifest, right)) is not None:
+                return Empty(left.next_offset), Stored(manifest.file, state)
+            case Named(file=manifest.file), New() if (state := _state_of(manifest, left)) is not None:
+                return Stored(manifest.file, state), Empty(right.next_offset)
+    return None
+
+
 def _state_of(manifest: Manifest, position: Position) -> PartitionState | None:
     state = manifest.state_of(position.topic_partition)
     return None if state is None or state.identity.differs_from(position.identity) else state
@@ -133,10 +150,11 @@ def _missing(left: Position, right: Position, found: list[_Found]) -> StateMissi
         if oldest is None
         else f"the oldest stored states are at {oldest[1].next_offset} and {oldest[2].next_offset}"
     )
+    later = "" if oldest is None else "Reset the group to later offsets of both topics, or set "
     return StateMissing(
         f"{tp} and {partner}: no stored states lead to the offsets {left.next_offset} and {right.next_offset}: {known}.",
-        remedy="Reset the group to later offsets of both topics, or set onMissingState=empty to start with empty states. "
-        "'stateRetention' determines how far back states are kept.",
+        remedy=f"{later or 'Set '}onMissingState=empty to start with empty states. 'stateRetention' determines how far back states "
+        "are kept.",
         topic=tp.topic,
         partition=tp.partition,
     )

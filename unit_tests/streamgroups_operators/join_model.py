@@ -128,6 +128,7 @@ class Joining:
     origins: tuple[StateOrigin, StateOrigin] = (New(), New())
     attempts: int = 0
     delay_us: int | None = DELAY_US
+    topics: tuple[TopicIdentity, TopicIdentity] = (TOPIC, TOPIC)
 
     def run(self, upto: tuple[int, int], chunk: int = 3, *, counts: bool = True) -> Counter[Row]:
         """Runs a batch up to two offsets. Returns its output.
@@ -166,15 +167,15 @@ class Joining:
         return Named(manifest.file, state.next_offset)
 
     def _plans(self, upto: tuple[int, int]) -> tuple[RangePlan, ...]:
-        left, right = (Position(*it, TOPIC) for it in zip(PLACES, self.at, self.origins, strict=True))
+        left, right = (Position(*it) for it in zip(PLACES, self.at, self.origins, self.topics, strict=True))
         if is_together(left, right):
             states = [(it.origin, it.next_offset) for it in (left, right)]
         else:
             found = StoredStates("billing", "paid", self.files, OnMissingState.FAIL).find_both(left, right)
             states = [(New() if isinstance(it, Empty) else it.origin, it.read_from) for it in found]
         return tuple(
-            RangePlan(OffsetRange(tp, at, end), state, read_from, TOPIC)  # type: ignore[arg-type]
-            for tp, at, end, (state, read_from) in zip(PLACES, self.at, upto, states, strict=True)
+            RangePlan(OffsetRange(tp, at, end), state, read_from, topic)  # type: ignore[arg-type]
+            for tp, at, end, topic, (state, read_from) in zip(PLACES, self.at, upto, self.topics, states, strict=True)
         )
 
     def _watermarks(self, plan: TaskPlan) -> Iterator[ProducerWatermarks]:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from streamgroups.errors import StateMismatch, StateMissing
 from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange
 from streamgroups.state.origins import UNNAMED, New
 from streamgroups.state.state_lookup import Position
@@ -161,6 +162,18 @@ def test_W18_a_batch_writes_its_own_rows() -> None:
         it.rows for state in newest.states for part in state.parts.values() for it in part if it.file == newest.file
     ]
     assert written == [1]
+
+
+def test_S7_W18_the_records_of_one_topic_wait_for_those_of_the_other_one_after_it_is_recreated() -> None:
+    right = [Record(0, "a"), Record(1, "b"), Record(2, "c")]
+    joining = Joining(How.RIGHT, ([Record(0, "a")], right))
+    assert joining.run((1, 2)) == {("a", 1, "0", "0", False): 1}
+    recreated = TopicIdentity(TOPIC.cluster_id, "80ab")
+    joining.records, joining.topics = ([Record(3, "b"), Record(60, "z")], right), (recreated, TOPIC)
+    joining.at, joining.origins = (0, 2), (New(), joining.origins[1])
+    assert joining.run((1, 3)) == {("b", 1, "0", "1", False): 1}
+    # The state of both is in one file now. The record that had a match before is not emitted again.
+    assert joining.run((2, 3)) == {("c", 1, None, "2", False): 1}
 
 
 def test_S10_a_reset_before_all_states_begins_empty_and_a_lost_one_is_an_error() -> None:

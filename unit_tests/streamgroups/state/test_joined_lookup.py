@@ -108,6 +108,32 @@ def test_S10_positions_before_all_states_begin_empty_also_if_the_first_batch_is_
     assert choose_together(*positions(3, 5), FILES[1:], FAIL) == (Empty(3), Empty(5))
 
 
+def test_S7_W18_a_recreated_topic_begins_empty_and_the_other_one_continues() -> None:
+    def recreated(origin: StateOrigin) -> tuple[Position, Position]:
+        return Position(LEFT, 0, New(), RECREATED), Position(RIGHT, 50, origin, TOPIC)
+
+    named = Named(file(3), 50)
+    state = FILES[2].state_of(RIGHT)
+    assert state is not None
+    left, right = recreated(named)
+    assert choose_together(left, right, FILES, FAIL) == (Empty(0), Stored(file(3), state))
+    # Its unmatched records are not lost, whatever the policy is.
+    assert choose_together(left, right, FILES, OnMissingState.EMPTY) == (Empty(0), Stored(file(3), state))
+    other = Position(LEFT, 30, Named(file(3), 30), TOPIC), Position(RIGHT, 0, New(), RECREATED)
+    found = FILES[2].state_of(LEFT)
+    assert found is not None
+    assert choose_together(*other, FILES, FAIL) == (Stored(file(3), found), Empty(0))
+    for missing in (Named(file(9), 50), UNNAMED):
+        with pytest.raises(StateMissing, match="no states of these partitions are stored") as raised:
+            choose_together(*recreated(missing), FILES, FAIL)
+        assert "Reset" not in str(raised.value)
+
+
+def test_W18_a_partition_of_the_same_topic_without_an_offset_continues_with_both_states_of_one_file() -> None:
+    left, right = positions(30, 50, (New(), Named(file(3), 50)))
+    assert [it.file for it in choose_together(left, right, FILES, FAIL) if isinstance(it, Stored)] == [file(3), file(3)]
+
+
 def test_S10_no_states_are_an_error_or_empty_as_the_user_chooses() -> None:
     with pytest.raises(StateMissing, match=r"orders-0 and payments-0: .*the oldest stored states are at 10 and 40"):
         choose_together(*positions(9, 40), FILES[1:], FAIL)
