@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from streamgroups.coordination.reset_protocol import MemberEntry, is_metadata_group, members_group_of
 from streamgroups.cursors.cursor_tokens import LIFETIME_MS
 from streamgroups.errors import GroupRejected, InvalidOption
+from streamgroups.groups.commit_metadata import ToolMark
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.program import CURSORS, forms_in
 from streamgroups.metadata_entries import read_entries
@@ -126,7 +127,8 @@ class Reading:
     Args:
         group: its name.
         live: whether it has members.
-        last_used_ms: when a member last stored its use, milliseconds since the epoch; ``None`` if that was not stored.
+        last_used_ms: when a member last stored its use, or a tool set its offsets later, milliseconds since the epoch; ``None``
+            if no member has stored its use.
         elsewhere: whether it has committed offsets of other streams, too.
         of_cursors: whether instances of group cursors have committed its offsets. Spark queries store their use only while
             they run, and can continue after any time.
@@ -163,11 +165,21 @@ def readers_of(
                 metadata_store, metadata.get(metadata_store, {}), lambda _, text: MemberEntry.parse(text)
             )
             used_ms = max((entry.used_ms for entry in entries.values()), default=None)
+            if used_ms is not None:
+                used_ms = max(used_ms, _changed_ms(metadata[group].values()))
             forms = set(forms_in(metadata[group]).values()) - {""}
             reading = Reading(group, has_members, used_ms, elsewhere=len(topics) > 1, of_cursors=forms == {CURSORS})
             for stream in read:
                 found[stream].append(reading)
     return found
+
+
+def _changed_ms(metadata: Iterable[str]) -> int:
+    """When a tool last set one of these offsets, milliseconds since the epoch; 0 if none did.
+
+    The number of its reset is the time of the change, or a greater number.
+    """
+    return max((mark.reset.number for mark in map(ToolMark.parse, metadata) if mark is not None), default=0)
 
 
 def check_group_count(topic: str, readers: Collection[Reading], most: int, *, setting: str) -> None:

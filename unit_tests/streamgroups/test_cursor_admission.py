@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
+from streamgroups.coordination.tool_commits import with_tool_marks
 from streamgroups.cursors.argument_checks import (
     Reading,
     check_group_count,
@@ -19,10 +20,12 @@ from streamgroups.cursors.argument_checks import (
     readers_of,
 )
 from streamgroups.errors import GroupRejected, InvalidOption
-from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.applied_reset import AppliedReset
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.json_values import MAX_INT64, MAX_TIME_MS
 from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
 
 DAY_MS = 86_400_000
 UNUSED = Reading("g", False, 0, of_cursors=True)
@@ -161,6 +164,26 @@ def test_G15_only_the_commits_of_instances_make_a_group_of_cursors(forms: list[s
     assert readers_of(["flights"], {"a": False}, metadata)["flights"] == [
         Reading("a", False, last_used_ms=7_000, of_cursors=of_cursors)
     ]
+
+
+@pytest.mark.parametrize(("reset_ms", "last_used_ms"), [(8 * DAY_MS, 8 * DAY_MS), (6_000, 7_000)])
+def test_G15_a_reset_of_a_stopped_group_counts_as_its_use(reset_ms: int, last_used_ms: int) -> None:
+    tp = TopicPartition("flights", 0)
+    before = {tp: Committed(90, CommitMark(False, form="cursors").encode())}
+    after = with_tool_marks({tp: Committed(10)}, before, "5f2c", reset_ms)
+    metadata = {
+        "a": {tp: after[tp].metadata},
+        members_group_of("a"): {tp: MemberEntry("w", "w-1", 7_000, 9_000).encode()},
+    }
+    (reading,) = readers_of(["flights"], {"a": False}, metadata)["flights"]
+    assert reading == Reading("a", False, last_used_ms=last_used_ms, of_cursors=True)
+    assert has_vanished(reading, 7 * DAY_MS, 8 * DAY_MS + 60_000) is (reset_ms < DAY_MS)
+
+
+def test_G15_a_reset_does_not_replace_the_missing_use_of_a_member() -> None:
+    tp = TopicPartition("flights", 0)
+    metadata = {"a": {tp: ToolMark(AppliedReset(7_000, "5f2c"), form="cursors").encode()}}
+    assert readers_of(["flights"], {"a": False}, metadata)["flights"] == [Reading("a", False, of_cursors=True)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
+from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.errors import NotAuthorized, StreamGroupsError, UnknownTopic
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.commit_metadata import CommitMark
@@ -104,6 +106,25 @@ def test_G15_the_group_of_a_stopped_query_is_kept(
     monkeypatch.setattr(retention, "_clock", FakeClock(1_000_000 + 86_400_000))
     assert retention.sweep("flights") == ["billing"]
     assert "query" in cluster.group_ids()
+
+
+def test_G15_a_group_that_was_reset_since_is_kept(
+    retention: group_cleanup.GroupRetention, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its instances continue at the new offsets when they return."""
+    clock, tp = FakeClock(1_000_000), TopicPartition("flights", 0)
+    cluster = FakeCluster(clock)
+    cluster.create_topic("flights", 1)
+    cluster.commit("billing", {tp: 3}, OF_CURSORS)
+    cluster.commit(members_group_of("billing"), {tp: 3}, MemberEntry("w", "w", 999_000, 1_000_000).encode())
+    monkeypatch.setattr(group_cleanup, "KafkaGroupAdmin", lambda _session: FakeAdmin(cluster))
+    monkeypatch.setattr(topic_changes, "AdminClient", lambda _: Retention())
+    monkeypatch.setattr(retention, "_clock", clock)
+    clock.advance(86_400_000)
+    assert ResetRequests(AdminMetadataStore(FakeAdmin(cluster)), clock).commit("billing", {tp: 1})
+    clock.advance(60_000)
+    assert retention.sweep("flights", "billing") == []
+    assert cluster.committed("billing", [tp])[tp].next_offset == 1
 
 
 class Retention:
