@@ -23,7 +23,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch
 from streamgroups_kafka.cursors.instance_member import CursorMember
 from streamgroups_kafka.cursors.instance_session import InstanceSession, Outside
-from streamgroups_kafka.cursors.position_checks import TopicIds
+from streamgroups_kafka.cursors.position_checks import AssignedPositions, TopicIds
 from unit_tests.examples import sequences
 
 GROUP = "billing"
@@ -48,17 +48,26 @@ class World:
         self.sessions: list[InstanceSession] = []
         self.resets = ResetRequests(self.metadata_store, self.clock)
 
-    def join(self, name: str, *, commit_on_get: bool = True) -> InstanceSession:
+    def join(
+        self, name: str, *, commit_on_get: bool = True, starting: Mapping[TopicPartition, int] | None = None
+    ) -> InstanceSession:
+        """Adds an instance. By default it has found a new group, and starts at offset 0."""
+        offsets = dict.fromkeys(self.partitions, 0) if starting is None else starting
+        ids = TopicIds(self.cluster, self.clock)
+        identity = ids.of(["flights"])["flights"]
+        first = {tp: Owned(n, Origin.STARTING, identity) for tp, n in offsets.items()}
+        positions = AssignedPositions(self.cluster, ids, GROUP, first)
         session = InstanceSession(
             GroupCursor("flights", GROUP, name, str(len(self.sessions))),
             lambda record: FakeMember(
                 self.group,
                 name,
-                topics=lambda: ["flights"],
-                first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
+                topics=lambda: {"flights"} & self.cluster.topics().keys(),
+                first_positions=positions.first,
                 record=record,
+                take_over=positions.take_over,
             ),
-            Outside(self.cluster, self.metadata_store, self.records, self.clock, TopicIds(self.cluster, self.clock)),
+            Outside(self.cluster, self.metadata_store, self.records, self.clock, ids),
             lease_timeout_ms=TIMEOUT_MS,
             commit_on_get=commit_on_get,
             commit_timeout_ms=200,
@@ -293,6 +302,67 @@ def test_S11_a_group_that_is_moved_before_the_metadata_refresh_continues(new_wor
     _, cursor = a.get(cursor, 10)
     world.clock.advance(5_000)
     assert offsets(a.get(cursor, 10)[0]) == list(range(13, 23))
+
+
+def recreate(world: World, records: int) -> None:
+    """Deletes the topic, so the group loses its partitions and offsets, and creates a longer one of the same name."""
+    world.cluster.delete_topic("flights")
+    world.group.settle()
+    world.cluster.forget(GROUP)
+    world.cluster.create_topic("flights", len(world.partitions))
+    world.cluster.produce(P0, records)
+    world.group.settle()
+
+
+@pytest.mark.parametrize(
+    ("starting", "lost"), [({P0: 100}, 100), ({}, 0)], ids=["of a new group", "of an existing group"]
+)
+def test_S11_a_position_is_not_used_after_its_topic_was_recreated(
+    new_world: Callable[..., World], starting: dict[TopicPartition, int], lost: int
+) -> None:
+    """Kafka deletes the committed offsets with the topic."""
+    world = new_world()
+    world.cluster.produce(P0, 100)
+    a = world.join("a", starting=starting)
+    world.cluster.produce(P0, 50)
+    messages, cursor = a.get(a.identity, 10)
+    assert offsets(messages)[0] == lost
+    a.commit(cursor)
+    recreate(world, 300)
+    with pytest.raises(DataLoss, match=rf"position {lost} of topic id id-of-flights.*now topic id id-1-of-flights"):
+        a.get(cursor, 10)
+    assert world.cluster.committed(GROUP, [P0]) == {}
+    again = world.join("a", starting={P0: 0})
+    assert offsets(again.get(again.identity, 10)[0]) == list(range(10))
+
+
+def test_S11_an_instance_without_partitions_does_not_take_over_at_a_position_of_an_earlier_topic(
+    new_world: Callable[..., World],
+) -> None:
+    world = new_world()
+    world.cluster.produce(P0, 100)
+    a, b = world.join("a", starting={P0: 100}), world.join("b", starting={P0: 100})
+    assert world.group.owners() == {P0: "a"}
+    a.end("It has no more work.")
+    a.wait_until_left(10)
+    recreate(world, 300)
+    with pytest.raises(DataLoss, match="position 100 of topic id id-of-flights"):
+        b.get(b.identity, 10)
+
+
+def test_G2_a_partition_that_was_added_after_a_reset_to_the_recreated_topic_is_read_from_its_start(
+    new_world: Callable[..., World],
+) -> None:
+    world = new_world()
+    a = world.join("a", starting={})
+    world.cluster.create_topic("flights", 1)
+    world.request_reset({P0: 0})
+    _, cursor = a.get(a.identity, 10)
+    world.clock.advance(5_000)
+    world.cluster.add_partitions("flights", 2)
+    world.cluster.produce(PARTITIONS[1], 5)
+    world.group.settle()
+    assert offsets(a.get(cursor, 10)[0]) == list(range(5))
 
 
 def test_G4_a_commit_that_is_not_answered_in_time_is_waited_for_again(new_world: Callable[..., World]) -> None:

@@ -31,7 +31,7 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors.group_cleanup import GroupRetention
 from streamgroups_kafka.cursors.group_operations import GroupOperations
 from streamgroups_kafka.cursors.instance_session import LEAVE_TIMEOUT_S, InstanceSession, Outside
-from streamgroups_kafka.cursors.position_checks import TopicIds, checked
+from streamgroups_kafka.cursors.position_checks import AssignedPositions, TopicIds
 from streamgroups_kafka.cursors.reader import RecordReader
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.member_settings import MemberSettings
@@ -212,8 +212,8 @@ class Instances:
             session.wait_until_left()
         raise closed_error()
 
-    def _admit(self, instance_request: InstanceRequest) -> dict[TopicPartition, int]:
-        """Makes all checks that are possible before joining. Returns the starting offsets of a new group."""
+    def _admit(self, instance_request: InstanceRequest) -> dict[TopicPartition, Owned]:
+        """Makes all checks that are possible before joining. Returns the starting positions of a new group."""
         partitions = self._operations.partitions(instance_request.stream)
         live = self._cluster.describe(instance_request.group)
         owned = self._cluster.committed(instance_request.group, live.owners)
@@ -238,7 +238,10 @@ class Instances:
                 return {}
         elif not live.members:
             self._retention.check_room(instance_request.stream, instance_request.group)
-        return self._operations.offsets(instance_request.position, partitions)
+        # The ids are read first: if the topic is recreated now, the positions are rejected.
+        identity = self._ids.of([instance_request.stream], fresh=True)[instance_request.stream]
+        offsets = self._operations.offsets(instance_request.position, partitions)
+        return {tp: Owned(n, Origin.STARTING, identity) for tp, n in offsets.items()}
 
     def _vanished(self, instance_request: InstanceRequest, partitions: Collection[TopicPartition]) -> bool:
         """Deletes a group that was unused for longer than the retention time of its stream. Returns whether it did
@@ -249,7 +252,7 @@ class Instances:
             instance_request.group
         ]
 
-    def _join(self, instance_request: InstanceRequest, starting: Mapping[TopicPartition, int]) -> InstanceSession:
+    def _join(self, instance_request: InstanceRequest, starting: Mapping[TopicPartition, Owned]) -> InstanceSession:
         reader = RecordReader(
             self._config,
             group_id=instance_request.group,
@@ -295,16 +298,9 @@ class Instances:
         return pointless
 
     def _member_of(
-        self, instance_request: InstanceRequest, starting: Mapping[TopicPartition, int]
+        self, instance_request: InstanceRequest, starting: Mapping[TopicPartition, Owned]
     ) -> Callable[[Recorder], Member]:
-        def first_positions(missing: Collection[TopicPartition]) -> dict[TopicPartition, Owned]:
-            """Runs on the member's thread. In an existing group, partitions without a committed offset were added later
-            (G2).
-            """
-            added = self._cluster.beginning_offsets([tp for tp in missing if tp not in starting])
-            return {tp: Owned(n, Origin.EARLIEST) for tp, n in added.items()} | {
-                tp: Owned(starting[tp], Origin.STARTING) for tp in missing if tp in starting
-            }
+        positions = AssignedPositions(self._cluster, self._ids, instance_request.group, starting)
 
         def check_positions(owned: Mapping[TopicPartition, Owned]) -> None:
             forms = {tp: it.form for tp, it in owned.items()}
@@ -317,13 +313,11 @@ class Instances:
             topics=lambda: [instance_request.stream],
             rebalance_timeout_ms=int(self._config.get("max.poll.interval.ms") or 300_000),
             redact=self._config.redact,
-            take_over=lambda owned, _: checked(
-                self._ids.of({tp.topic for tp in owned}, fresh=True), instance_request.group, owned
-            ),
+            take_over=positions.take_over,
             form=CURSORS,
             check_positions=check_positions,
         )
-        return lambda record: KafkaMember(settings, first_positions, record)
+        return lambda record: KafkaMember(settings, positions.first, record)
 
     # ---- ending silent instances -------------------------------------------------------------------------------------
 

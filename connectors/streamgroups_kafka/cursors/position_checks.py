@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from streamgroups.cursors.cursor_tokens import PartitionCursor
 from streamgroups.errors import DataLoss
-from streamgroups.groups.membership import Owned
+from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster
@@ -22,6 +22,42 @@ from streamgroups.ports import Clock, Cluster
 #: The refresh interval of topic ids, unless ``metadata.max.age.ms`` is set.
 REFRESH_MS = 5_000
 _WHY = "The topic was deleted and recreated, or the settings point to another cluster."
+
+
+class AssignedPositions:
+    """The positions of one instance when partitions are assigned. Its methods run on the thread of the member.
+
+    Args:
+        cluster: provides the earliest offsets.
+        ids: provides topic ids.
+        group_id: the group, for the text of an error.
+        starting: the starting positions of a new group, with their topic ids. Empty for an existing one.
+    """
+
+    def __init__(
+        self, cluster: Cluster, ids: TopicIds, group_id: str, starting: Mapping[TopicPartition, Owned]
+    ) -> None:
+        self._cluster, self._ids, self._group_id, self._starting = cluster, ids, group_id, starting
+        #: The topic of each partition that this instance has owned. Kafka deletes the committed offsets of a deleted topic.
+        self._known: dict[TopicPartition, TopicIdentity] = {}
+
+    def first(self, missing: Collection[TopicPartition]) -> dict[TopicPartition, Owned]:
+        """Returns the positions of partitions without a committed offset. In an existing group, they were added later
+        (G2).
+        """
+        added = self._cluster.beginning_offsets([tp for tp in missing if tp not in self._starting])
+        earliest = {tp: Owned(n, Origin.EARLIEST, self._known.get(tp, UNKNOWN)) for tp, n in added.items()}
+        return earliest | {tp: self._starting[tp] for tp in missing if tp in self._starting}
+
+    def take_over(self, owned: Mapping[TopicPartition, Owned], _: object = None) -> dict[TopicPartition, Owned]:
+        """Returns assigned positions with their topic ids.
+
+        Raises:
+            DataLoss: if a position belongs to another topic or cluster, or its committed offset was deleted with the topic.
+        """
+        positions = checked(self._ids.of({tp.topic for tp in owned}, fresh=True), self._group_id, owned)
+        self._known |= {tp: it.identity for tp, it in positions.items()}
+        return positions
 
 
 class TopicIds:
