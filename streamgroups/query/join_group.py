@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from streamgroups.checkpoints.offset import BatchOffset
 from streamgroups.errors import GroupRejected, ProgramMismatch
@@ -17,6 +18,7 @@ from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.groups.program import check_program, forms_in, is_committed_by, other_forms
 from streamgroups.groups.subscription import Partitions, Pattern, partitions_of, topics_of
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Cluster, Committed, Member
 from streamgroups.printable import listed
@@ -65,6 +67,8 @@ class Joining:
         self._group_limit, self._form, self._rejects_added = group_limit, form, rejects_added
         self._joins = not isinstance(settings.subscription, Partitions)
         self._starting: dict[TopicPartition, int] = {}
+        #: The topics of the starting positions. Kafka deletes the committed offsets of a deleted topic.
+        self._identities: Mapping[str, TopicIdentity] = {}
         #: The partitions of the checkpoint. They were not added, also if the group has lost their offsets.
         self._in_checkpoint: Collection[TopicPartition] = ()
         self._is_checked = False
@@ -117,6 +121,8 @@ class Joining:
         if not is_restart and committed.keys().isdisjoint(partitions):
             if self._group_limit is not None and not group.members:
                 self._group_limit.check(topics)
+            # The ids are read first: if a topic is recreated now, its starting position is a loss.
+            self._identities = self._cluster.identities(topics)
             self._starting = offsets_of(
                 self._cluster, settings.starting, partitions, on_data_loss=settings.on_data_loss
             )
@@ -124,6 +130,11 @@ class Joining:
         self.partitions = partitions
         self.others_read = bool(group.members) and self._joins
         self._is_checked = True
+
+    @property
+    def starting(self) -> BatchOffset:
+        """The starting positions of a new group, with their topic ids. Empty for an existing group."""
+        return BatchOffset(0, resting=self._starting).with_identities(self._identities)
 
     def resumed(self) -> None:
         """Ends the exemption of the partitions of the checkpoint: only the first assignment continues there.
@@ -199,16 +210,29 @@ class Joining:
         Raises:
             PartitionsAdded: if some were added to a topic whose records have state by key.
         """
-        known = {tp: Owned.new(self._starting[tp], Origin.STARTING) for tp in missing if tp in self._starting}
+        known = self._started([tp for tp in missing if tp in self._starting])
         later = [tp for tp in missing if tp not in known]
         if later and self._rejects_added:
-            new = [tp for tp in later if tp not in self._in_checkpoint]
+            new = [tp for tp in later if tp not in self._in_checkpoint and tp not in self._starting]
             topics = {tp.topic for tp in new}
             counts = {topic: n for topic, n in self._cluster.topics().items() if topic in topics}
             of_topics = [TopicPartition(topic, p) for topic, n in counts.items() for p in range(n)]
             require_none(added(new, self._cluster.committed(self._group_id, of_topics)), self._group_id)
         earliest = self._cluster.beginning_offsets(later) if later else {}
         return {**known, **{tp: Owned.new(n, Origin.EARLIEST) for tp, n in earliest.items()}}
+
+    def _started(self, missing: Collection[TopicPartition]) -> dict[TopicPartition, Owned]:
+        """The starting positions of partitions whose topic was not recreated since.
+
+        The others are read from the earliest record, unless the loss of their position is handled first (SEMANTICS S11).
+        """
+        now = self._cluster.identities({tp.topic for tp in missing}) if missing else {}
+        then = {tp: self._identities.get(tp.topic, UNKNOWN) for tp in missing}
+        return {
+            tp: replace(Owned.new(self._starting[tp], Origin.STARTING), identity=it)
+            for tp, it in then.items()
+            if not it.differs_from(now.get(tp.topic, UNKNOWN))
+        }
 
     def _await_all(self, member: Member) -> None:
         """Waits until an exclusive query owns all partitions, since the checkpoint decides about all of them at once.

@@ -375,6 +375,7 @@ class MicroBatches:
         if self._member is not None:
             return self._member
         self._check(checkpoint)
+        self._continuity.remember(self._joining.starting)
         member = self._member = self._joining.make_member()
         self._resets.join(member, self._joining.partitions)
         try:

@@ -12,6 +12,7 @@ from streamgroups.checkpoints.offset import decode
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import (
     BrokerUnreachable,
+    DataLoss,
     GroupRejected,
     InvalidOption,
     OffsetFormat,
@@ -20,6 +21,7 @@ from streamgroups.errors import (
 )
 from streamgroups.fakes import FakeAdmin, FakeCluster
 from streamgroups.groups.description import GroupDescription, GroupMember
+from streamgroups.groups.gaps import Cause
 from streamgroups.groups.history import Kind
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Origin
@@ -848,6 +850,46 @@ def test_G2_a_partition_that_was_read_and_lost_its_position_is_read_from_its_ear
     world.group.settle()
     found = alice.member.membership.owned[tp(0)]
     assert (found.next_offset, found.origin, found.state) == (0, Origin.EARLIEST, New())
+
+
+@pytest.mark.parametrize(
+    ("policy", "read", "gap"),
+    [
+        (OnDataLoss.FAIL, None, None),
+        (OnDataLoss.EARLIEST, ["flights-0[0,300)"], (100, 0)),
+        (OnDataLoss.SKIP, None, (100, 300)),
+    ],
+)
+def test_S11_a_standby_does_not_take_over_at_the_starting_position_of_an_earlier_topic(
+    policy: OnDataLoss, read: list[str] | None, gap: tuple[int, int] | None
+) -> None:
+    """Both have found a new group. Kafka deletes the committed offsets of the other one with the topic."""
+    world = World(1)
+    world.produce(100)
+    settings = Settings(starting=Positions(Latest()), on_data_loss=LossPolicies(policy))
+    alice, bob = Run(world, "alice", settings), Run(world, "bob", settings)
+    world.group.rebalancing = True
+    alice.start()
+    bob.start()
+    world.group.rebalancing = False
+    world.group.settle()
+    world.produce(5)
+    assert [alice.batch(), alice.batch()] == [["flights-0[100,105)"], None]
+    assert (bob.batch(), world.group.owners()) == (None, {tp(0): "alice"})
+    world.cluster.create_topic("flights", 1)
+    world.cluster.forget("airline")
+    world.produce(300)
+    world.group.kill("alice")
+    world.group.settle()
+    assert world.committed() == {}, "the position is not committed before the policy has decided"
+    if policy is OnDataLoss.FAIL:
+        with pytest.raises(DataLoss, match=r"flights-0 \(position 100 of topic id id-of-flights"):
+            bob.batch()
+        assert (world.committed(), world.gaps()) == ({}, {})
+    else:
+        assert bob.batch() == read
+        (found,) = world.gaps()[0].newest
+        assert ((found.from_offset, found.to_offset), found.cause) == (gap, Cause.RECREATED)
 
 
 @pytest.mark.parametrize("policy", [OnRestart.CHECKPOINT, OnRestart.GROUP])
