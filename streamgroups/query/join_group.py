@@ -186,6 +186,21 @@ class Joining:
             member.clear_form()
             raise
 
+    def has_share(self, member: Member) -> bool:
+        """Whether it is known which partitions this member reads: some, or none because other members own all of them.
+
+        It is not known during a rebalance, and while the member may be fenced: then it plans no batch on its partitions.
+        """
+        membership = member.membership
+        if membership.plannable:
+            return True
+        partitions = set(partitions_of(self._settings.subscription, self._cluster.topics()))
+        if membership.owned or not partitions:
+            return not partitions
+        group = self._cluster.describe(self._group_id)
+        others = {tp for tp, it in group.owners.items() if it.member_id != member.member_id}
+        return group.is_settled and partitions <= others
+
     def was_read(self, partitions: Collection[TopicPartition]) -> None:
         """Removes the starting positions of partitions that have been read.
 

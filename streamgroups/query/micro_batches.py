@@ -211,7 +211,7 @@ class MicroBatches:
         self._begun = None
         if not self._resumed:
             self._resume(self._resume_finished, start)
-        self._await_share(member)
+        had_share = self._await_share(member)
         # Spark ends an ``availableNow`` query at the first trigger without new offsets.
         if not (self._until_now or self._available.may_request()):
             return start_json
@@ -225,12 +225,15 @@ class MicroBatches:
         if self._until_now and not (ranges or due):
             due = self._states.to_flush(self._owned, others)
         if not (ranges or due):
-            return start_json
+            # The member may have lost its partitions since.
+            is_end = not (self._until_now and had_share) or self._joining.has_share(member)
+            return start_json if is_end else self.latest_offset(start_json, limited=limited)
         complete = self._states.complete((*ranges, *due), {tp: n for tp, (n, _) in available.items()})
         self._forgotten.commit_first(member, [r.topic_partition for r in complete])
         batch = self._plan(member, start.number + 1, complete)
         if not batch.ranges:
-            return start_json
+            is_end = not (self._until_now and complete)
+            return start_json if is_end else self.latest_offset(start_json, limited=limited)
         self._resets.began(batch)
         self._due = tuple(r for r in batch.ranges if not len(r))
         read = tuple(sorted(r for r in batch.ranges if len(r)))
@@ -398,24 +401,22 @@ class MicroBatches:
         cold, self._is_cold = self._is_cold, False
         return cold and self._joining.others_read
 
-    def _await_share(self, member: Member) -> None:
-        """Waits until the group has assigned partitions to this member: before that, ``availableNow`` must not end."""
-        if not self._until_now or self._available.is_limited:
-            return
-        partitions = partitions_of(self._settings.subscription, self._cluster.topics())
-
-        def settled() -> bool:
-            if member.membership.plannable or not partitions:
-                return True
-            group = self._cluster.describe(self._group_id)
-            return group.is_settled and group.owners.keys() >= set(partitions)
-
-        if not comes_true(settled, self._join_timeout_ms / 1000, every_s=POLL_S):
+    def _await_share(self, member: Member) -> bool:
+        """Waits until it is known which partitions this member reads: before that, ``availableNow`` must not end. Returns
+        whether it is.
+        """
+        if not self._until_now:
+            return True
+        known = comes_true(lambda: self._joining.has_share(member), self._join_timeout_ms / 1000, every_s=POLL_S)
+        if not known:
             logger.warning(
-                "The rebalance of group '%s' did not complete in time; the query ends without reading records",
+                "The rebalance of group '%s' did not complete in time; the query ends, and the next run reads the rest",
                 self._group_id,
             )
-        self._available.limit_to(self._cluster.end_offsets(partitions))
+        if not self._available.is_limited:
+            partitions = partitions_of(self._settings.subscription, self._cluster.topics())
+            self._available.limit_to(self._cluster.end_offsets(partitions))
+        return known
 
     # ---- resuming ----------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import pytest
 
@@ -19,14 +20,14 @@ from streamgroups.errors import (
     PositionsDiffer,
     UnknownTopic,
 )
-from streamgroups.fakes import FakeAdmin, FakeCluster
+from streamgroups.fakes import FakeAdmin, FakeCluster, FakeMember
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.groups.gaps import Cause
 from streamgroups.groups.history import Kind
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.groups.membership import Origin
+from streamgroups.groups.membership import InFlight, Membership, Origin
 from streamgroups.groups.subscription import Partitions, Pattern, Topics
-from streamgroups.partitions import LogEnds, TopicPartition
+from streamgroups.partitions import LogEnds, OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
 from streamgroups.query import logged_offsets
@@ -277,6 +278,80 @@ class TestTriggers:
         world.cluster.host("airline", lambda: answers.pop(0) if answers else describe())
         assert carol.start(until_now=True).batch() is None
         assert not answers
+
+    def test_S3_availableNow_does_not_end_because_the_member_was_fenced(self, world: World) -> None:
+        """Such as after a suspension of the machine: the member joins again in the background."""
+        world.produce(6)
+        run = Run(world, "alice", TWO_A_TIME).start(until_now=True)
+        assert run.batch() == ["flights-0[0,2)"]
+        describe = world.group.describe
+
+        def in_background() -> GroupDescription:
+            world.group.settle()
+            return describe()
+
+        world.group.fence("alice")
+        world.cluster.host("airline", in_background)
+        assert run.batch() == ["flights-0[0,2)"], "the commit of the fenced member was rejected"
+        assert [run.batch() for _ in range(3)] == [["flights-0[2,4)"], ["flights-0[4,6)"], None]
+
+    @pytest.mark.parametrize("begins", ["before the poll", "between the wait and the poll"])
+    def test_S3_availableNow_does_not_end_while_the_member_may_be_fenced(
+        self, world: World, begins: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world.produce(6)
+        run = Run(world, "alice", TWO_A_TIME).start(until_now=True)
+        assert run.batch() == ["flights-0[0,2)"]
+        of_member = FakeMember.membership.fget
+        polls_in_doubt = 0
+
+        def membership(member: FakeMember) -> Membership:
+            nonlocal polls_in_doubt
+            found: Membership = of_member(member)
+            if not polls_in_doubt:
+                return found
+            polls_in_doubt -= 1
+            return replace(found, releasing=frozenset(found.owned))
+
+        def follow() -> frozenset[TopicPartition]:
+            nonlocal polls_in_doubt
+            monkeypatch.setattr(run.participation, "follow", follow_as_before)
+            polls_in_doubt = 5
+            return frozenset()
+
+        monkeypatch.setattr(FakeMember, "membership", property(membership))
+        follow_as_before = run.participation.follow
+        if begins == "before the poll":
+            polls_in_doubt = 3
+        else:
+            monkeypatch.setattr(run.participation, "follow", follow)
+        assert run.batch() == ["flights-0[2,4)"]
+
+    def test_S3_availableNow_does_not_end_because_a_partition_was_revoked_while_the_batch_was_planned(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world.produce(6, 6)
+        run = Run(world, "alice", TWO_A_TIME).start(until_now=True)
+        plan = FakeMember.plan
+
+        def revoked(member: FakeMember, number: int, _: Collection[OffsetRange]) -> InFlight:
+            monkeypatch.setattr(FakeMember, "plan", plan)
+            return plan(member, number, [])
+
+        monkeypatch.setattr(FakeMember, "plan", revoked)
+        assert run.batch() == ["flights-0[0,1)", "flights-1[0,1)"]
+
+    def test_availableNow_ends_with_a_warning_if_the_group_does_not_settle(
+        self, world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world.produce(6)
+        run = Run(world, "alice", TWO_A_TIME).start(until_now=True)
+        assert run.batch() == ["flights-0[0,2)"]
+        monkeypatch.setattr(run.source, "_join_timeout_ms", 0)
+        world.group.fence("alice")
+        world.cluster.host("airline", lambda: GroupDescription("airline", "PreparingRebalance"))
+        assert run.batch() is None
+        assert "The rebalance of group 'airline' did not complete in time; the query ends" in caplog.text
 
     def test_once_reads_everything_whatever_the_limits(self, world: World) -> None:
         world.produce(30, 20)
