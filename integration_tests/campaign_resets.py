@@ -182,16 +182,19 @@ class RequestedResets:
         self._targets = targets
         with closing(KafkaMetadataStore(self._config)) as store:
             where = {TopicPartition(self._topic, p): n for p, n in targets.items()}
-            ResetRequests(store, _now_ms).write(self._group, where, {self._topic: PARTITIONS})
+            self._resets(store).write(self._group, where)
         self.done += [RequestedReset(p, n) for p, n in targets.items()]
         self.n_requests += 1
+
+    def _resets(self, store: KafkaMetadataStore) -> ResetRequests:
+        return ResetRequests(store, _now_ms, lambda _: {self._topic: PARTITIONS})
 
     def is_applied(self) -> bool:
         """Whether the group has applied the last request to all partitions."""
         with closing(KafkaMetadataStore(self._config)) as store:
             partitions = [TopicPartition(self._topic, p) for p in range(PARTITIONS)]
             try:
-                is_applied = not ResetRequests(store, _now_ms).waiting(self._group, partitions)
+                is_applied = not self._resets(store).waiting(self._group, partitions)
             except StreamGroupsError:
                 # The coordinator of the group can be unavailable for a moment.
                 return False

@@ -364,7 +364,7 @@ class FrozenQueries(QueriesOfOneGroup):
     def reset_live(self, to: tuple[int, int]) -> None:
         ends = self.world.ends
         where = {p: min(n, ends[p]) for p, n in zip(PARTITIONS, to, strict=True)}
-        id_ = self.world.kafka.resets.write("airline", where, self.world.kafka.cluster.topics())
+        id_ = self.world.kafka.resets.write("airline", where)
         self.world.expected = dict.fromkeys(PARTITIONS, id_)
 
     @precondition(lambda self: self.world.kafka.group.describe().state == "Empty" and self.world.committed)

@@ -38,7 +38,7 @@ Each member detects by itself that all owners have paused, so the requester can 
 ignored: a fenced member may write entries before it detects the fencing. The next owner of a partition reads the
 request before it plans a batch, and a replayed batch omits partitions that will be reset. If a member is killed between
 its commit and its entry, the next owner repeats the commit. Requests that are not yet applied become part of the next
-request. If the last member leaves before it has read the request, the requester commits the positions and cancels the
+request, with all their topics. If the last member leaves before it has read the request, the requester commits the positions and cancels the
 request.
 
 Reading the metadata groups costs one request per batch, beside the request for end offsets. A query without permission

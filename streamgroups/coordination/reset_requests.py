@@ -43,26 +43,30 @@ class ResetRequests:
     Args:
         metadata_store: the metadata entries of the groups.
         clock: the current time in milliseconds since the epoch.
+        counts: how many partitions each of these topics has. Topics that do not exist are left out; others are ignored.
     """
 
-    def __init__(self, metadata_store: MetadataStore, clock: Clock) -> None:
-        self._metadata_store, self._clock = metadata_store, clock
+    def __init__(
+        self,
+        metadata_store: MetadataStore,
+        clock: Clock,
+        counts: Callable[[Collection[str]], Mapping[str, int]],
+    ) -> None:
+        self._metadata_store, self._clock, self._counts = metadata_store, clock, counts
 
     def write(
         self,
         group_id: str,
         where: Mapping[TopicPartition, int],
-        counts: Mapping[str, int],
         states: Mapping[TopicPartition, StateOrigin] = MappingProxyType({}),
     ) -> str:
         """Requests the owners of partitions to continue at other positions, all in one step.
 
-        Requests that are not applied yet become part of this one.
+        Requests that are not applied yet become part of this one, with all their topics.
 
         Args:
             group_id: the group.
             where: the next offset of each partition.
-            counts: how many partitions each of the topics has.
             states: the states with which the owners continue. They search the others.
 
         Returns:
@@ -71,7 +75,7 @@ class ResetRequests:
         Raises:
             GroupRejected: if the request names too many topics for one step.
         """
-        waiting = self.waiting(group_id, [TopicPartition(t, p) for t, count in counts.items() for p in range(count)])
+        waiting = self._unapplied(group_id, {tp.topic for tp in where})
         moved = {tp: order.next_offset for tp, order in waiting.items()} | dict(where)
         of_waiting = {tp: order.state for tp, order in waiting.items() if tp not in where}
         return self._write(group_id, moved, {**of_waiting, **states}, void=False)
@@ -107,15 +111,36 @@ class ResetRequests:
         return True
 
     def cancel(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
-        """Cancels the requests for partitions whose offsets the caller resets by a commit."""
+        """Cancels the requests for partitions whose offsets the caller resets by a commit. Their other partitions remain
+        requested.
+        """
         given = self._resets(group_id, partitions)
-        if given:
-            self._write(group_id, {tp: order.next_offset for tp, order in given.items()}, {}, void=True)
+        if not given:
+            return
+        self._write(group_id, {tp: order.next_offset for tp, order in given.items()}, {}, void=True)
+        if rest := self._unapplied(group_id, {topic for order in given.values() for topic in order.moves}):
+            states = {tp: order.state for tp, order in rest.items()}
+            self._write(group_id, {tp: order.next_offset for tp, order in rest.items()}, states, void=False)
 
     def waiting(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ResetRequest]:
         """The requests that are not applied yet."""
         resets = self._resets(group_id, partitions)
         return pending(resets, self.applied(group_id, resets)) if resets else {}
+
+    def _unapplied(self, group_id: str, topics: Collection[str]) -> dict[TopicPartition, ResetRequest]:
+        """The requests for these topics that are not applied yet, in all topics that they name.
+
+        A request is never applied without one of its entries. So a request that replaces some of them contains the others.
+        """
+        found: dict[TopicPartition, ResetRequest] = {}
+        read: set[str] = set()
+        while new := {*topics, *(topic for order in found.values() for topic in order.moves)} - read:
+            read |= new
+            counts = self._counts(new)
+            found |= self.waiting(
+                group_id, [TopicPartition(t, p) for t in sorted(new & counts.keys()) for p in range(counts[t])]
+            )
+        return found
 
     def applied(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """The id of the last request that was applied to each partition, by the committed offsets of the group."""

@@ -46,7 +46,7 @@ class World:
         self.metadata_store = AdminMetadataStore(FakeAdmin(self.cluster))
         self.records = FakeRecords(self.cluster)
         self.sessions: list[InstanceSession] = []
-        self.resets = ResetRequests(self.metadata_store, self.clock)
+        self.resets = ResetRequests(self.metadata_store, self.clock, lambda _: self.cluster.topics())
 
     def join(
         self, name: str, *, commit_on_get: bool = True, starting: Mapping[TopicPartition, int] | None = None
@@ -90,7 +90,7 @@ class World:
         return found.next_offset if found else 0
 
     def request_reset(self, next_offsets: dict[TopicPartition, int]) -> None:
-        self.resets.write(GROUP, next_offsets, {"flights": len(self.partitions)})
+        self.resets.write(GROUP, next_offsets)
 
     def applied(self) -> dict[TopicPartition, str]:
         return {tp: entry.applied for tp, entry in self.resets.entries(GROUP, self.partitions).items()}
@@ -710,7 +710,7 @@ class Group(RuleBasedStateMachine):
     def move(self, data: st.DataObject) -> None:
         ends = self.world.cluster.end_offsets(PARTITIONS)
         where = {tp: data.draw(st.integers(0, end)) for tp, end in ends.items()}
-        self.last_request = self.world.resets.write(GROUP, where, {"flights": len(PARTITIONS)})
+        self.last_request = self.world.resets.write(GROUP, where)
         for tp, n in where.items():
             self.skipped[tp] |= set(range(n))
 

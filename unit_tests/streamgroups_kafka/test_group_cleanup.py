@@ -121,7 +121,9 @@ def test_G15_a_group_that_was_reset_since_is_kept(
     monkeypatch.setattr(topic_changes, "AdminClient", lambda _: Retention())
     monkeypatch.setattr(retention, "_clock", clock)
     clock.advance(86_400_000)
-    assert ResetRequests(AdminMetadataStore(FakeAdmin(cluster)), clock).commit("billing", {tp: 1})
+    assert ResetRequests(AdminMetadataStore(FakeAdmin(cluster)), clock, lambda _: cluster.topics()).commit(
+        "billing", {tp: 1}
+    )
     clock.advance(60_000)
     assert retention.sweep("flights", "billing") == []
     assert cluster.committed("billing", [tp])[tp].next_offset == 1

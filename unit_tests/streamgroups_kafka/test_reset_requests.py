@@ -26,7 +26,7 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def requests(cluster: FakeCluster) -> ResetRequests:
-    return ResetRequests(AdminMetadataStore(FakeAdmin(cluster)), FakeClock(0))
+    return ResetRequests(AdminMetadataStore(FakeAdmin(cluster)), FakeClock(0), lambda _: cluster.topics())
 
 
 def test_G8_a_step_that_a_broker_would_not_store_is_rejected_before_anything_is_written(
@@ -36,7 +36,7 @@ def test_G8_a_step_that_a_broker_would_not_store_is_rejected_before_anything_is_
     topics = {f"{'a-long-name' * 5}-{i}": 1 for i in range(100)}
     where = {TopicPartition(topic, 0): 0 for topic in topics}
     with pytest.raises(GroupRejected, match="100 topics are too many for one reset request"):
-        requests.write("airline", where, topics)
+        requests.write("airline", where)
     assert cluster.committed(resets_group_of("airline"), where) == {}
     assert cluster.committed(members_group_of("airline"), where) == {}
 
@@ -56,37 +56,75 @@ def test_G8_the_largest_step_that_a_broker_stores(
     for topic in topics:
         cluster.create_topic(topic)
     if fits:
-        requests.write("airline", where, topics)
+        requests.write("airline", where)
         return
     with pytest.raises(GroupRejected, match="20 topics are too many"):
-        requests.write("airline", where, topics)
+        requests.write("airline", where)
 
 
 def test_G8_what_was_not_done_yet_becomes_part_of_the_next_step(requests: ResetRequests) -> None:
-    counts = {"flights": 2}
-    requests.write("airline", {P0: 5}, counts)
-    number = requests.write("airline", {P1: 7}, counts)
+    requests.write("airline", {P0: 5})
+    number = requests.write("airline", {P1: 7})
     waiting = requests.waiting("airline", [P0, P1])
     assert {tp: (order.id, order.next_offset) for tp, order in waiting.items()} == {P0: (number, 5), P1: (number, 7)}
 
 
+@pytest.fixture
+def other_topics(cluster: FakeCluster) -> tuple[TopicPartition, TopicPartition]:
+    """The partitions of two other topics."""
+    cluster.create_topic("airports")
+    cluster.create_topic("crews")
+    return TopicPartition("airports", 0), TopicPartition("crews", 0)
+
+
+def test_G8_all_topics_of_what_was_not_done_yet_become_part_of_the_next_step(
+    cluster: FakeCluster, requests: ResetRequests, other_topics: tuple[TopicPartition, TopicPartition]
+) -> None:
+    airports, crews = other_topics
+    requests.write("airline", {airports: 3, crews: 4})
+    requests.write("airline", {P0: 5, airports: 3})
+    number = requests.write("airline", {P0: 6})
+    waiting = requests.waiting("airline", [P0, airports, crews])
+    assert {tp: (order.id, order.next_offset) for tp, order in waiting.items()} == {
+        P0: (number, 6),
+        airports: (number, 3),
+        crews: (number, 4),
+    }
+    assert waiting[P0].moves == {"airports": 1, "crews": 1, "flights": 1}
+    cluster.delete_topic("crews")
+    requests.write("airline", {P0: 7})
+    assert requests.waiting("airline", [P0])[P0].moves == {"airports": 1, "flights": 1}
+
+
+def test_G8_a_cancelled_partition_does_not_end_the_request_for_the_others(
+    requests: ResetRequests, other_topics: tuple[TopicPartition, TopicPartition]
+) -> None:
+    airports, _ = other_topics
+    requests.write("airline", {P0: 5, P1: 7, airports: 3})
+    requests.cancel("airline", [P0])
+    waiting = requests.waiting("airline", [P0, P1, airports])
+    assert {tp: order.next_offset for tp, order in waiting.items()} == {P1: 7, airports: 3}
+    assert [order.moves for order in waiting.values()] == [{"airports": 1, "flights": 1}] * 2
+    assert len({order.id for order in waiting.values()}) == 1
+
+
 def test_C3_what_was_not_done_yet_keeps_the_state_that_it_names(requests: ResetRequests) -> None:
-    counts, named = {"flights": 2}, Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 5)
-    requests.write("airline", {P0: 5}, counts, {P0: named})
-    requests.write("airline", {P1: 7}, counts)
+    named = Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 5)
+    requests.write("airline", {P0: 5}, {P0: named})
+    requests.write("airline", {P1: 7})
     assert {tp: it.state for tp, it in requests.waiting("airline", [P0, P1]).items()} == {P0: named, P1: UNNAMED}
-    requests.write("airline", {P0: 5}, counts)
+    requests.write("airline", {P0: 5})
     assert requests.waiting("airline", [P0])[P0].state == UNNAMED
 
 
 def test_G8_what_was_cancelled_is_not_waited_for(requests: ResetRequests) -> None:
-    requests.write("airline", {P0: 5}, {"flights": 2})
+    requests.write("airline", {P0: 5})
     requests.cancel("airline", [P0, P1])
     assert requests.waiting("airline", [P0, P1]) == {}
 
 
 def test_G8_a_request_remains_valid_until_a_commit_replaces_it(requests: ResetRequests) -> None:
-    number = requests.write("airline", {P0: 5, P1: 7}, {"flights": 2})
+    number = requests.write("airline", {P0: 5, P1: 7})
     seen: list[int] = []
 
     def rejected() -> None:

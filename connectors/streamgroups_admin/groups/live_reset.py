@@ -111,10 +111,8 @@ def move_live(
         GroupRejected: if the request cannot be written.
     """
     reset_requests = _reset_requests(cluster)
-    topics = cluster.topics.describe_topics({tp.topic for tp in offsets}, operation="Read")
-    counts = {name: len(topic.partitions) for name, topic in topics.items()}
     states = {tp: state_of(c.metadata) for tp, c in offsets.items()} if is_restored else {}
-    request_id = reset_requests.write(group_id, {tp: c.next_offset for tp, c in offsets.items()}, counts, states)
+    request_id = reset_requests.write(group_id, {tp: c.next_offset for tp, c in offsets.items()}, states)
     left: Collection[TopicPartition] = offsets.keys()
     active = True
 
@@ -170,7 +168,11 @@ def _reset_requests(cluster: Cluster) -> ResetRequests:
     from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
     from streamgroups.coordination.reset_requests import ResetRequests
 
-    return ResetRequests(AdminMetadataStore(cluster.groups), cluster.now_ms)
+    def counts(topics: Collection[str]) -> dict[str, int]:
+        described = cluster.topics.describe_topics(topics, operation="Read")
+        return {name: len(topic.partitions) for name, topic in described.items()}
+
+    return ResetRequests(AdminMetadataStore(cluster.groups), cluster.now_ms, counts)
 
 
 def marked_offsets(

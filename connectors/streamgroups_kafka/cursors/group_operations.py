@@ -43,7 +43,7 @@ class GroupOperations:
         self._cluster, self._metadata_store, self._resets = (
             cluster,
             metadata_store,
-            ResetRequests(metadata_store, clock),
+            ResetRequests(metadata_store, clock, lambda _: cluster.topics()),
         )
 
     def partitions(self, stream: str) -> tuple[TopicPartition, ...]:
@@ -128,12 +128,12 @@ class GroupOperations:
             # A member that joins now must not apply a request that the last members left without applying.
             is_requested = bool(self._resets.waiting(group, tps))
             if is_requested:
-                self._resets.write(group, where, {stream: len(tps)})
+                self._resets.write(group, where)
             if self._resets.commit(group, where) or is_requested:
                 return
             logger.info("Group '%s' got a member while its offsets were reset; its members receive a request", group)
         self._check_obedient(group)
-        self._resets.write(group, where, {stream: len(tps)})
+        self._resets.write(group, where)
 
     def _check_obedient(self, group: str) -> None:
         """Checks that every owner has a metadata entry: only members that apply reset requests store one."""

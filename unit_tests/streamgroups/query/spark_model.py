@@ -91,7 +91,7 @@ class World:
         self.cluster.create_topic("flights", partitions)
         self.group = FakeGroup(self.cluster, "airline")
         self.metadata_store = AdminMetadataStore(FakeAdmin(self.cluster))
-        self.resets = ResetRequests(self.metadata_store, self.clock)
+        self.resets = ResetRequests(self.metadata_store, self.clock, lambda _: self.cluster.topics())
 
     def produce(self, *counts: int) -> None:
         """Appends these numbers of records to partition 0, 1 and so on."""
@@ -111,7 +111,7 @@ class World:
 
     def order(self, *next_offsets: int) -> str:
         """Writes a reset request for the running group; returns its id."""
-        return self.resets.write("airline", {tp(p): n for p, n in enumerate(next_offsets)}, self.cluster.topics())
+        return self.resets.write("airline", {tp(p): n for p, n in enumerate(next_offsets)})
 
     def applied(self) -> dict[TopicPartition, str]:
         """The last applied reset request, by partition."""

@@ -16,7 +16,6 @@ from streamgroups.coordination.reset_protocol import (
     resets_group_of,
     skipped_ranges_group_of,
 )
-from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation
 from streamgroups.ports import Committed
@@ -87,7 +86,7 @@ def test_a_reset_works_beside_an_entry_that_cannot_be_read(world: World) -> None
     run.batch()
     for text in HOSTILE.values():
         world.metadata_store.write(resets_group_of("airline"), {tp(1): Committed(3, text)})
-        assert ResetRequests(world.metadata_store, world.clock).waiting("airline", [tp(0), tp(1)]) == {}
+        assert world.resets.waiting("airline", [tp(0), tp(1)]) == {}
     world.resets.cancel("airline", [tp(0), tp(1)])
     world.order(8)
     assert run.batch() == ["flights-0[8,9)", "flights-1[1,2)"]

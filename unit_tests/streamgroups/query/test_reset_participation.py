@@ -173,7 +173,7 @@ class TestSeveralQueries:
         in_flight = next_owner.plan()
         assert in_flight
         assert had in {r.topic_partition for r in in_flight}
-        world.resets.write("airline", {had: 15, others: 15}, world.cluster.topics())
+        world.resets.write("airline", {had: 15, others: 15})
         # Alice is not informed yet, and stores that she has stopped a partition that the next owner is reading.
         assert runs["alice"].batch() is None
         assert world.resets.entries("airline", [had])[had].instance == "alice"
