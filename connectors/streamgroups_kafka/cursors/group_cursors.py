@@ -353,7 +353,8 @@ class GroupCursors:
             The group, with the positions that its instances have not applied yet.
 
         Raises:
-            GroupRejected: if the group does not exist, or has live members that are not instances of group cursors.
+            GroupRejected: if the group does not exist, has live members that do not apply reset requests, or is rebalancing for
+                longer than 3 s.
             InvalidOption, UnknownTopic, StreamGroupsError: as for :meth:`create_group_cursor`.
         """
         check_group_name(group_name)

@@ -112,7 +112,7 @@ class GroupOperations:
         request in the metadata groups, and each owner applies it before it commits or reads.
 
         Raises:
-            GroupRejected: if the group does not exist, or has members that do not apply reset requests.
+            GroupRejected: if the group does not exist, has members that do not apply reset requests, or is rebalancing.
         """
         tps = self.partitions(stream)
         if not self._cluster.describe(group).members and not self._metadata_store.read(group, tps):
@@ -136,14 +136,30 @@ class GroupOperations:
         self._resets.write(group, where)
 
     def _check_obedient(self, group: str) -> None:
-        """Checks that every owner has a metadata entry: only members that apply reset requests store one."""
+        """Checks that every owner has a metadata entry: only members that apply reset requests store one.
+
+        In a rebalance of the classic protocol, the broker describes no owners.
+        """
         deadline_s = time.monotonic() + _INTRODUCTION_S
-        while incompatible_members := self._resets.incompatible_members(group, self._cluster.describe(group).members):
+        while True:
+            live = self._cluster.describe(group)
+            incompatible_members = self._resets.incompatible_members(group, live.members)
+            has_owners = live.is_settled or any(m.partitions for m in live.members)
+            if has_owners and not incompatible_members:
+                return
             if time.monotonic() > deadline_s:
-                raise GroupRejected(
-                    f"Group '{group}' has live members that cannot apply a reset request: "
-                    f"{', '.join(map(str, incompatible_members))}.",
-                    remedy="Stop them first. Spark queries and cursors of this library can continue to run.",
-                    group=group,
-                )
+                break
             time.sleep(0.1)
+        if incompatible_members:
+            raise GroupRejected(
+                f"Group '{group}' has live members that cannot apply a reset request: "
+                f"{', '.join(map(str, incompatible_members))}.",
+                remedy="Stop them first. Spark queries and cursors of this library can continue to run.",
+                group=group,
+            )
+        raise GroupRejected(
+            f"Group '{group}' is rebalancing ({live.state}), so it is not known whether its members can apply a reset request: "
+            f"{', '.join(map(str, live.members))}.",
+            remedy="Call update_group again when the group is stable.",
+            group=group,
+        )
