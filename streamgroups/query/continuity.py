@@ -10,13 +10,14 @@ of the leader. :mod:`streamgroups.query.data_loss` decides how a loss is handled
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from streamgroups.checkpoints.offset import BatchOffset
 from streamgroups.errors import UnknownTopic
 from streamgroups.groups.applied_reset import new_reset_id
 from streamgroups.groups.history import Kind, MemberEvent
-from streamgroups.groups.membership import NewPosition, Owned
+from streamgroups.groups.membership import Membership, NewPosition, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import Bounds, LogEnds, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, Recorder
@@ -81,6 +82,29 @@ class Continuity:
     def deleted(self, next_offsets: Mapping[TopicPartition, int]) -> UnknownTopic:
         """The error for partitions of deleted topics."""
         return deleted(next_offsets, self._group_id)
+
+    def check(self, membership: Membership, moved: Mapping[TopicPartition, NewPosition]) -> None:
+        """Rejects the positions of a checkpoint whose records no longer exist, before the group and the ledger move there.
+
+        Args:
+            membership: the partitions of the member.
+            moved: the positions.
+
+        Raises:
+            DataLoss: if the policy of one of them is to fail.
+        """
+        failing = {
+            tp: StoredPosition(it.next_offset, it.identity)
+            for tp, it in moved.items()
+            if self.policy_of(tp) is OnDataLoss.FAIL
+        }
+        if not failing:
+            return
+        # The check before the batch handles a topic that is deleted now.
+        with suppress(UnknownTopic):
+            self._read(membership.owned.keys(), membership.assignments)
+            if lost := self._losses(failing, self._cluster.high_watermarks(failing), {}):
+                raise data_loss(list(lost.values()), self._group_id)
 
     def settle(
         self, member: Member, next_offsets: Mapping[TopicPartition, int], ends: LogEnds

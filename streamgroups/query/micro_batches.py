@@ -441,6 +441,8 @@ class MicroBatches:
         self._continuity.remember(checkpoint)
         read_by_others = self._forgotten.check(checkpoint, owned, is_finished=decide != resume_unfinished)
         resumption = decide(checkpoint, owned, self._settings.on_restart)
+        moved = resumption.to_commit(owned)
+        self._continuity.check(self._member.membership, moved)
         for difference in resumption.differences:
             logger.warning("Restart of group '%s': checkpoint and group differ: %s", self._group_id, difference)
         for left in resumption.left:
@@ -461,7 +463,7 @@ class MicroBatches:
         for written in resumption.written:
             logger.info("Restart of group '%s': the output of %s was already written", self._group_id, written)
         self._member.identify({**read_by_others, **resumption.identified(owned)})
-        if moved := resumption.to_commit(owned):
+        if moved:
             self._member.move(moved, detail="")
         self._member.rewind(resumption.to_read_again(owned))
         self._batch = replace(checkpoint, ranges=resumption.replay)

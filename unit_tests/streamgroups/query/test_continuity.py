@@ -219,9 +219,54 @@ class TestAfterARestart:
         run.source.stop()
         recreate(world)
         offsets(world)
-        again = run.again()
+        again, committed = run.again(), world.committed()
         with pytest.raises(DataLoss, match=rf"flights-0 \(position 5 of topic id {FIRST}, current topic id {SECOND}"):
             again.start().batch()
+        again.source.stop()
+        assert world.committed() == committed
+
+    @pytest.mark.parametrize("is_finished", [True, False])
+    @pytest.mark.parametrize("happens", [recreate, another_cluster])
+    def test_a_position_of_the_checkpoint_is_not_committed_before_the_query_fails(
+        self, world: World, happens: Callable[[World], None], is_finished: bool
+    ) -> None:
+        """Otherwise the group on the new topic would have a position of the old one."""
+        run = read_five(world, Settings(on_data_loss=FAIL))
+        if not is_finished:
+            world.produce(3, 3)
+            world.clock.advance(250)
+            assert run.plan() is not None
+            world.group.kill("alice")
+        else:
+            run.source.stop()
+        happens(world)
+        forget(world)
+        again = run.again()
+        with pytest.raises(DataLoss, match=r"flights-0 \(position 5 of .*flights-1 \(position 5 of"):
+            again.start().batch()
+        again.source.stop()
+        assert (world.committed(), world.gaps()) == ({}, {})
+        assert Run(world, "carol").start().batch() == ["flights-0[1,9)", "flights-1[0,8)"]
+
+    def test_one_partition_that_fails_commits_no_other(self, world: World) -> None:
+        policies = LossPolicies(by_partition={tp(0): OnDataLoss.EARLIEST})
+        run = read_five(world, Settings(on_data_loss=policies))
+        run.source.stop()
+        recreate(world)
+        forget(world)
+        with pytest.raises(DataLoss, match=r"at its position: flights-1 \("):
+            run.again().start().batch()
+        assert (world.committed(), world.gaps()) == ({}, {})
+
+    def test_records_that_expired_with_the_offsets_fail_the_query(self, world: World) -> None:
+        run = read_five(world, Settings(on_data_loss=FAIL))
+        run.source.stop()
+        world.produce(10)
+        world.cluster.delete_records(tp(0), 12)
+        forget(world)
+        with pytest.raises(DataLoss, match=r"at its position: flights-0 \(position 5, available offsets \[12, 15\)\)"):
+            run.again().start().batch()
+        assert world.committed() == {}
 
     @pytest.mark.parametrize(("policies", "read"), [(EARLIEST, ["flights-0[1,9)", "flights-1[0,8)"]), (SKIP, None)])
     def test_or_continues_in_the_new_one_and_a_second_restart_finds_it_so(
