@@ -302,7 +302,7 @@ class TestTriggers:
         world.produce(6)
         run = Run(world, "alice", TWO_A_TIME).start(until_now=True)
         assert run.batch() == ["flights-0[0,2)"]
-        of_member = FakeMember.membership.fget
+        of_member = FakeMember.__dict__["membership"].fget
         polls_in_doubt = 0
 
         def membership(member: FakeMember) -> Membership:
