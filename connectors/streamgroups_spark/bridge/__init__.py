@@ -54,7 +54,7 @@ Name of a function
 
 Options of the punctuation source
     :Modules: ``punctuation_options``
-    :From, to: ``event_time.with_event_time``, ``event_time.punctuation_source``, ``source.read_options``, ``sinks.batch_info``
+    :From, to: ``event_time.with_event_time``, ``event_time.punctuation_source``
     :When: when the query is built. The source of the records and the punctuation source read them at their start.
     :Content: groups and settings of event time
     :Kill: none, because they are a part of the plan

@@ -73,6 +73,7 @@ def groups() -> Groups:
 
 class TestGroupsWithEntries:
     def test_W2_the_watermark_is_the_minimum_over_the_partitions(self, groups: Groups) -> None:
+        groups.run(P0, P1)
         groups.store_time(P0, 5, 900)
         assert groups.reader.read("trades").watermark == NOT_YET, "partition 1 has no event time yet"
         groups.store_time(P1, 3, 300)
@@ -108,6 +109,7 @@ class TestGroupsWithEntries:
 
 class TestGroupsWithStates:
     def test_W2_the_watermark_is_the_minimum_over_the_partitions(self, groups: Groups) -> None:
+        groups.run(P0, P1)
         groups.store_state(P0, 5, 900)
         assert groups.reader.read("trades").watermark == NOT_YET, "partition 1 has no state yet"
         groups.store_state(P1, 3, 300)
@@ -135,6 +137,7 @@ class TestGroupsWithStates:
 
     def test_W10_a_watermark_that_its_queries_have_used_counts(self, groups: Groups) -> None:
         """They have excluded a partition that never had records, or have imported it themselves."""
+        groups.run(P0, P1)
         groups.store_state(P0, 5, 900, used_ms=700)
         assert groups.reader.read("trades").watermark == At(700)
         groups.commit(P1, 0, New())
@@ -179,6 +182,7 @@ class TestPartitions:
         assert groups.reader.read("trades").watermark == NOT_YET
 
     def test_W10_new_partitions_count_after_some_seconds(self, groups: Groups) -> None:
+        groups.run(P0, P1)
         groups.store_time(P0, 5, 900)
         groups.store_time(P1, 3, 300)
         assert groups.reader.read("trades").watermark == At(300)
