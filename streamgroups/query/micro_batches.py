@@ -216,11 +216,12 @@ class MicroBatches:
         if not (self._until_now or self._available.may_request()):
             return start_json
         available = self._available.of(member, self._follow_reset_requests())
-        self._times.polled({tp: n for tp, (n, _) in available.items()}, self._available.ends)
+        next_offsets = {tp: n for tp, (n, _) in available.items()}
+        self._times.polled(next_offsets, self._available.ends)
         self._owned = member.membership.owned
         ranges = self._admission.ranges(available, self._event_times(), is_limited=limited, is_bounded=self._until_now)
         to_read = {r.topic_partition for r in ranges}
-        others = {tp: n for tp, (n, _) in available.items() if tp not in to_read}
+        others = {tp: n for tp, n in next_offsets.items() if tp not in to_read}
         due = self._states.due(self._owned, others)
         if self._until_now and not (ranges or due):
             due = self._states.to_flush(self._owned, others)
@@ -228,17 +229,21 @@ class MicroBatches:
             # The member may have lost its partitions since.
             is_end = not (self._until_now and had_share) or self._joining.has_share(member)
             return start_json if is_end else self.latest_offset(start_json, limited=limited)
-        complete = self._states.complete((*ranges, *due), {tp: n for tp, (n, _) in available.items()})
+        complete = self._states.complete((*ranges, *due), next_offsets)
         self._forgotten.commit_first(member, [r.topic_partition for r in complete])
         batch = self._plan(member, start.number + 1, complete)
         if not batch.ranges:
             is_end = not (self._until_now and complete)
             return start_json if is_end else self.latest_offset(start_json, limited=limited)
+        return self._begin(batch, next_offsets)
+
+    def _begin(self, batch: InFlight, next_offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+        """Begins a planned batch. Returns its end as Spark logs it, with the positions of the partitions that it does not read."""
         self._resets.began(batch)
         self._due = tuple(r for r in batch.ranges if not len(r))
         read = tuple(sorted(r for r in batch.ranges if len(r)))
         are_read = {r.topic_partition for r in read}
-        rest = {tp: n for tp, (n, _) in available.items() if tp not in are_read}
+        rest = {tp: n for tp, n in next_offsets.items() if tp not in are_read}
         resets = {tp: it.reset for tp, it in self._owned.items() if it.reset != NO_RESET}
         self._batch = BatchOffset(batch.number, read, rest, resets=resets).with_identities(self._continuity.identities)
         self._continuity.remember(self._batch)
@@ -470,7 +475,7 @@ class MicroBatches:
         self._resumed = True
         self._joining.resumed()
 
-    # ---- resets ------------------------------------------------------------------------------------------------------
+    # ---- planning ----------------------------------------------------------------------------------------------------
 
     def _follow_reset_requests(self) -> Collection[TopicPartition]:
         """Applies reset requests. Returns the partitions that must not be read yet."""
@@ -480,8 +485,6 @@ class MicroBatches:
             comes_true(lambda: not self._resets.follow(), self._join_timeout_ms / 1000, every_s=POLL_S)
             stopped = self._resets.follow()
         return stopped
-
-    # ---- planning ----------------------------------------------------------------------------------------------------
 
     def _event_times(self) -> EventTimes | None:
         if self._settings.limits.max_drift_ms is None:
