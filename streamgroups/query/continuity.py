@@ -67,13 +67,12 @@ class Continuity:
         #: The last known position of each partition: Kafka deletes the committed offsets of a deleted topic.
         self._known_offsets: dict[TopicPartition, int] = {}
         self._known_identities: dict[TopicPartition, TopicIdentity] = {}
-        self._known_topics: dict[str, TopicIdentity] = {}
 
     def remember(self, batch: BatchOffset) -> None:
         """Keeps the positions and ids after a batch: the last one of an earlier run, or the one that was just planned."""
         for tp, next_offset in batch.next_offsets.items():
             self._known_offsets[tp] = next_offset
-            self._known_identities[tp] = self._known_topics[tp.topic] = batch.identity(tp.topic)
+            self._known_identities[tp] = batch.identity(tp.topic)
 
     def policy_of(self, topic_partition: TopicPartition) -> OnDataLoss:
         """How a loss in this partition is handled."""
@@ -188,8 +187,7 @@ class Continuity:
 
     def _position(self, tp: TopicPartition, owned: Owned, next_offset: int) -> StoredPosition:
         """The position of a partition; the remembered position if the group has lost it with its topic."""
-        identity = self._known_identities.get(tp, self._known_topics.get(tp.topic, UNKNOWN))
-        remembered = StoredPosition(self._known_offsets.get(tp), identity)
+        remembered = StoredPosition(self._known_offsets.get(tp), self._known_identities.get(tp, UNKNOWN))
         if owned.is_silent and owned.identity == UNKNOWN and remembered.identity.differs_from(self._now(tp)):
             return remembered
         return StoredPosition(next_offset, owned.identity)
@@ -301,7 +299,6 @@ class Continuity:
         self._known_offsets.update(moved)
         if self._known_since != self._n_read or not next_offsets.keys() <= self._known_identities.keys():
             self._known_identities |= {tp: self._now(tp) for tp in next_offsets}
-            self._known_topics |= {tp.topic: self._now(tp) for tp in next_offsets}
             self._known_since = self._n_read
 
 

@@ -967,6 +967,42 @@ def test_S11_a_standby_does_not_take_over_at_the_starting_position_of_an_earlier
         assert ((found.from_offset, found.to_offset), found.cause) == (gap, Cause.RECREATED)
 
 
+@pytest.mark.parametrize("policy", list(OnDataLoss))
+@pytest.mark.parametrize("was_owner", [False, True])
+def test_G2_a_member_reads_all_records_of_a_partition_that_was_added_after_its_topic_was_recreated(
+    policy: OnDataLoss, was_owner: bool
+) -> None:
+    """The member has seen the earlier topic, but this partition has never had a position."""
+    world = World(1)
+    settings = Settings(on_data_loss=LossPolicies(policy, by_partition={tp(0): OnDataLoss.SKIP}))
+    alice, bob = Run(world, "alice", settings), Run(world, "bob", settings)
+    world.group.rebalancing = True
+    alice.start()
+    bob.start()
+    world.group.rebalancing = False
+    world.group.settle()
+    world.produce(5)
+    assert (alice.batch(), alice.batch(), bob.batch()) == (["flights-0[0,5)"], None, None)
+    owner, other = alice, bob
+    if was_owner:
+        world.group.fence("alice")
+        world.group.settle()
+        owner, other = bob, alice
+        assert (owner.batch(), other.batch()) == (None, None)
+    world.cluster.create_topic("flights", 1)
+    world.cluster.forget("airline")
+    world.produce(300)
+    world.clock.advance(6_000)
+    assert owner.batch() is None
+    assert [it.to_offset for it in world.gaps()[0].newest] == [300]
+    world.cluster.add_partitions("flights", 2)
+    world.cluster.produce(tp(1), 50)
+    world.group.settle()
+    assert world.group.owners() == {tp(0): owner.name, tp(1): other.name}
+    assert other.batch() == ["flights-1[0,50)"]
+    assert world.gaps().keys() == {0}
+
+
 @pytest.mark.parametrize("policy", [OnRestart.CHECKPOINT, OnRestart.GROUP])
 def test_X2_a_restarted_query_reports_what_its_sink_has_written(policy: OnRestart) -> None:
     """The process died after the sink's commit and before Spark recorded it."""
