@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
+from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError, UnknownTopic
 from streamgroups.fakes.group import CommitAnswer, FakeGroup, FakeGroupMetadata
 from streamgroups.groups.applied_reset import AppliedReset, first_reset, new_reset_id
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark, is_held_exclusively
@@ -85,6 +85,7 @@ class FakeMember:
     ) -> None:
         self.name = name
         self._group, self._topics, self._first_positions = group, topics, first_positions
+        self._subscribed = frozenset[str]()
         self._record, self._assign, self._exclusive = record, assign, exclusive
         self._take_over, self._move_ledger, self._form = take_over, move_ledger, form
         self._next_reset, self._check_positions = next_reset, check_positions
@@ -236,8 +237,13 @@ class FakeMember:
         return not (self._left or self._dead)
 
     def subscribed(self) -> frozenset[str]:
-        """The topics it subscribes to now."""
-        return frozenset(self._topics())
+        """The topics it subscribes to now. A subscription by name also contains a deleted topic."""
+        try:
+            self._subscribed = frozenset(self._topics())
+        except UnknownTopic:
+            if not self._subscribed:
+                raise
+        return self._subscribed
 
     def enter(self, generation: int) -> None:
         """Begins a new generation of the group."""

@@ -101,6 +101,20 @@ def partitions_of(subscription: Subscription, existing: Mapping[str, int]) -> fr
     return frozenset(TopicPartition(topic, p) for topic in topics for p in range(existing[topic]))
 
 
+def existing_partitions(subscription: Subscription, existing: Mapping[str, int]) -> frozenset[TopicPartition]:
+    """The partitions of a subscription that exist now. The policy for data loss decides about the others.
+
+    >>> sorted(map(str, existing_partitions(Topics(("flights", "orders")), {"flights": 2})))
+    ['flights-0', 'flights-1']
+    >>> sorted(map(str, existing_partitions(Partitions((TopicPartition("flights", 2),)), {"flights": 2})))
+    []
+    """
+    if isinstance(subscription, Partitions):
+        return frozenset(tp for tp in subscription.topic_partitions if tp.partition < existing.get(tp.topic, 0))
+    topics = [topic for topic in existing if is_subscribed(subscription, topic)]
+    return frozenset(TopicPartition(topic, p) for topic in topics for p in range(existing[topic]))
+
+
 def _remedy(topics: Collection[str]) -> str:
     return f"Create it, or correct its name. If it exists: {grant('Read', 'Topic', topics)}"
 

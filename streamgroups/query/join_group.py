@@ -17,7 +17,7 @@ from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.groups.program import check_program, forms_in, is_committed_by, other_forms
-from streamgroups.groups.subscription import Partitions, Pattern, partitions_of, topics_of
+from streamgroups.groups.subscription import Partitions, Pattern, existing_partitions, partitions_of, topics_of
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Cluster, Committed, Member
@@ -187,14 +187,14 @@ class Joining:
             raise
 
     def has_share(self, member: Member) -> bool:
-        """Whether it is known which partitions this member reads: some, or none because other members own all of them.
+        """Whether it is known which partitions this member reads: some, or none because other members own all that exist.
 
         It is not known during a rebalance, and while the member may be fenced: then it plans no batch on its partitions.
         """
         membership = member.membership
         if membership.plannable:
             return True
-        partitions = set(partitions_of(self._settings.subscription, self._cluster.topics()))
+        partitions = existing_partitions(self._settings.subscription, self._cluster.topics())
         if membership.owned or not partitions:
             return not partitions
         group = self._cluster.describe(self._group_id)

@@ -35,15 +35,16 @@ from streamgroups.groups.applied_reset import NO_RESET
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned
-from streamgroups.groups.subscription import Partitions, partitions_of
+from streamgroups.groups.subscription import Partitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, Recorder
 from streamgroups.query.alignment import EventTimes
+from streamgroups.query.available_now import AvailableNow
 from streamgroups.query.available_offsets import AvailableOffsets, Start, at_once
 from streamgroups.query.batch_ranges import BatchAdmission, BatchDuration
 from streamgroups.query.continuity import REFRESH_MS, Continuity
 from streamgroups.query.expired_offsets import ForgottenOffsets
-from streamgroups.query.join_group import POLL_S, Joining
+from streamgroups.query.join_group import Joining
 from streamgroups.query.logged_offsets import LoggedOffsets
 from streamgroups.query.packing import Packing
 from streamgroups.query.query_ports import (
@@ -57,7 +58,6 @@ from streamgroups.query.query_ports import (
     Times,
 )
 from streamgroups.query.skipped_range_store import SkippedRangeStore
-from streamgroups.retry import comes_true
 from streamgroups.state.task_plan import TaskPlan
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,6 @@ class MicroBatches:
         self._clock, self._record, self._commit_log = clock, record, commit_log
         self._resets, self._left = resets or Resets(), left
         self._times, self._states = times or Times(), states or BatchStates()
-        self._join_timeout_ms = join_timeout_ms
         self._joining = Joining(
             settings,
             cluster,
@@ -155,12 +154,12 @@ class MicroBatches:
         self.written = InFlight(0, ())
         self._is_cold = True
         self._resumed = False
-        self._until_now = False
         self._admission = BatchAdmission(settings.limits, self._group_id, clock, duration_ms)
         self._continuity = Continuity(
             cluster, clock, record, settings.on_data_loss, self._group_id, gaps=gaps, refresh_ms=refresh_ms
         )
         self._available = AvailableOffsets(cluster, clock, self._continuity, start=start)
+        self._now = AvailableNow(settings, cluster, self._joining, self._available, join_timeout_ms)
         self._commits_offsets = commits_offsets
         self._forgotten = ForgottenOffsets(
             cluster,
@@ -189,7 +188,7 @@ class MicroBatches:
 
     def run_until_now(self) -> None:
         """Limits all later batches to the records that exist now (the trigger ``availableNow``). The last one flushes."""
-        self._until_now = True
+        self._now.activate()
 
     def latest_offset(self, start_json: dict[str, Any], *, limited: bool) -> dict[str, Any]:
         """Plans the next batch. Returns ``start_json`` itself if there is nothing to read.
@@ -211,29 +210,31 @@ class MicroBatches:
         self._begun = None
         if not self._resumed:
             self._resume(self._resume_finished, start)
-        had_share = self._await_share(member)
+        had_share = self._now.await_share(member)
         # Spark ends an ``availableNow`` query at the first trigger without new offsets.
-        if not (self._until_now or self._available.may_request()):
+        if not (self._now.is_active or self._available.may_request()):
             return start_json
         available = self._available.of(member, self._follow_reset_requests())
         next_offsets = {tp: n for tp, (n, _) in available.items()}
         self._times.polled(next_offsets, self._available.ends)
         self._owned = member.membership.owned
-        ranges = self._admission.ranges(available, self._event_times(), is_limited=limited, is_bounded=self._until_now)
+        ranges = self._admission.ranges(
+            available, self._event_times(), is_limited=limited, is_bounded=self._now.is_active
+        )
         to_read = {r.topic_partition for r in ranges}
         others = {tp: n for tp, n in next_offsets.items() if tp not in to_read}
         due = self._states.due(self._owned, others)
-        if self._until_now and not (ranges or due):
+        if self._now.is_active and not (ranges or due):
             due = self._states.to_flush(self._owned, others)
         if not (ranges or due):
-            # The member may have lost its partitions since.
-            is_end = not (self._until_now and had_share) or self._joining.has_share(member)
-            return start_json if is_end else self.latest_offset(start_json, limited=limited)
+            return (
+                start_json if self._now.is_end(member, had_share) else self.latest_offset(start_json, limited=limited)
+            )
         complete = self._states.complete((*ranges, *due), next_offsets)
         self._forgotten.commit_first(member, [r.topic_partition for r in complete])
         batch = self._plan(member, start.number + 1, complete)
         if not batch.ranges:
-            is_end = not (self._until_now and complete)
+            is_end = not (self._now.is_active and complete)
             return start_json if is_end else self.latest_offset(start_json, limited=limited)
         return self._begin(batch, next_offsets)
 
@@ -401,27 +402,10 @@ class MicroBatches:
         Spark's first batch starts Python workers and compiles code, which takes seconds. The trigger ``once`` has only
         one batch.
         """
-        if self._member is not None or self._until_now or not limited:
+        if self._member is not None or self._now.is_active or not limited:
             return False
         cold, self._is_cold = self._is_cold, False
         return cold and self._joining.others_read
-
-    def _await_share(self, member: Member) -> bool:
-        """Waits until it is known which partitions this member reads: before that, ``availableNow`` must not end. Returns
-        whether it is.
-        """
-        if not self._until_now:
-            return True
-        known = comes_true(lambda: self._joining.has_share(member), self._join_timeout_ms / 1000, every_s=POLL_S)
-        if not known:
-            logger.warning(
-                "The rebalance of group '%s' did not complete in time; the query ends, and the next run reads the rest",
-                self._group_id,
-            )
-        if not self._available.is_limited:
-            partitions = partitions_of(self._settings.subscription, self._cluster.topics())
-            self._available.limit_to(self._cluster.end_offsets(partitions))
-        return known
 
     # ---- resuming ----------------------------------------------------------------------------------------------------
 
@@ -481,8 +465,8 @@ class MicroBatches:
         """Applies reset requests. Returns the partitions that must not be read yet."""
         stopped = self._resets.follow()
         # An ``availableNow`` query has no later trigger that could return these offsets.
-        if stopped and self._until_now:
-            comes_true(lambda: not self._resets.follow(), self._join_timeout_ms / 1000, every_s=POLL_S)
+        if stopped and self._now.is_active:
+            self._now.comes_true(lambda: not self._resets.follow())
             stopped = self._resets.follow()
         return stopped
 

@@ -297,7 +297,7 @@ MUTANTS = (
         "M7",
         "queries",
         "streamgroups/query/micro_batches.py",
-        "not (self._until_now or self._available.may_request())",
+        "not (self._now.is_active or self._available.may_request())",
         "not self._available.may_request()",
         "availableNow ends early because the log was read a moment ago",
     ),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import pytest
+from tenacity import wait_none
 
 from streamgroups.checkpoints.offset import decode
 from streamgroups.checkpoints.restart import OnRestart
@@ -30,7 +31,7 @@ from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import LogEnds, OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
-from streamgroups.query import logged_offsets
+from streamgroups.query import available_now, logged_offsets
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from streamgroups.query.trigger_limits import Limits
 from streamgroups.state.origins import New
@@ -347,11 +348,52 @@ class TestTriggers:
         world.produce(6)
         run = Run(world, "alice", TWO_A_TIME).start(until_now=True)
         assert run.batch() == ["flights-0[0,2)"]
-        monkeypatch.setattr(run.source, "_join_timeout_ms", 0)
+        monkeypatch.setattr(run.source._now, "_timeout_ms", 0)
         world.group.fence("alice")
         world.cluster.host("airline", lambda: GroupDescription("airline", "PreparingRebalance"))
         assert run.batch() is None
         assert "The rebalance of group 'airline' did not complete in time; the query ends" in caplog.text
+
+    @pytest.mark.parametrize("others", [(), ("gates",)])
+    @pytest.mark.parametrize("policy", OnDataLoss)
+    def test_S7_availableNow_handles_a_deleted_topic_by_the_policy(
+        self, world: World, policy: OnDataLoss, others: tuple[str, ...]
+    ) -> None:
+        for name in others:
+            world.cluster.create_topic(name, 1)
+        world.produce(6)
+        topics = Topics(("flights", *others))
+        settings = replace(TWO_A_TIME, subscription=topics, on_data_loss=LossPolicies(policy))
+        run = Run(world, "alice", settings).start(until_now=True)
+        assert run.batch() == ["flights-0[0,2)"]
+        world.cluster.delete_topic("flights")
+        world.group.settle()
+        if policy is OnDataLoss.FAIL:
+            with pytest.raises(UnknownTopic, match=r"flights-0 \(position \d\).*not exist any more") as e:
+                run.batch()
+            assert "Set onDataLoss=skip to continue" in str(e.value)
+        else:
+            assert run.batch() is None
+
+    def test_S7_the_limit_of_availableNow_leaves_out_a_deleted_topic(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is deleted after the query has joined, and between two requests for the limit."""
+        world.cluster.create_topic("gates", 1)
+        world.cluster.produce(TopicPartition("gates", 0), 3)
+        settings = Settings(subscription=Topics(("flights", "gates")), on_data_loss=LossPolicies(OnDataLoss.SKIP))
+        run = Run(world, "alice", settings).start(until_now=True)
+        end_offsets = world.cluster.end_offsets
+
+        def deleted(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+            if "flights" in world.cluster.topics():
+                world.cluster.delete_topic("flights")
+                world.group.settle()
+            return end_offsets(partitions)
+
+        monkeypatch.setattr(world.cluster, "end_offsets", deleted)
+        monkeypatch.setattr(available_now._while_known, "wait", wait_none())
+        assert [run.batch(), run.batch()] == [["gates-0[0,3)"], None]
 
     def test_once_reads_everything_whatever_the_limits(self, world: World) -> None:
         world.produce(30, 20)

@@ -1,0 +1,74 @@
+"""Runs a query to the records that exist now, and decides when it ends: the trigger ``availableNow``.
+
+Used by ``streamgroups.query.micro_batches`` on the thread of the query. Spark ends such a query at the first trigger without
+new offsets. So during a rebalance the query waits, at most for the join timeout. Source: SEMANTICS S3; Spark's
+``SupportsTriggerAvailableNow``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from streamgroups.errors import UnknownTopic
+from streamgroups.groups.subscription import existing_partitions
+from streamgroups.ports import Cluster, Member
+from streamgroups.query.available_offsets import RECREATED_S, AvailableOffsets
+from streamgroups.query.join_group import POLL_S, Joining
+from streamgroups.query.query_ports import QuerySettings
+from streamgroups.retry import comes_true, retrying
+
+logger = logging.getLogger(__name__)
+
+_while_known = retrying(RECREATED_S, every_s=POLL_S, on=UnknownTopic)
+
+
+class AvailableNow:
+    """The limit of an ``availableNow`` query, and its waits. It has no effect before :meth:`activate`.
+
+    Args:
+        settings: the options of the user.
+        cluster: topics and groups of the Kafka cluster.
+        joining: knows which partitions the member reads.
+        available: the offsets to limit.
+        timeout_ms: how long each wait for a rebalance or a reset takes at most.
+    """
+
+    def __init__(
+        self, settings: QuerySettings, cluster: Cluster, joining: Joining, available: AvailableOffsets, timeout_ms: int
+    ) -> None:
+        self._settings, self._cluster, self._joining, self._available = settings, cluster, joining, available
+        self._timeout_ms = timeout_ms
+        #: Whether the trigger is ``availableNow``.
+        self.is_active = False
+
+    def activate(self) -> None:
+        """Limits all later batches to the records that exist at the first of them."""
+        self.is_active = True
+
+    def await_share(self, member: Member) -> bool:
+        """Waits until it is known which partitions the member reads, and sets the limit. Returns whether it is known."""
+        if not self.is_active:
+            return True
+        known = self.comes_true(lambda: self._joining.has_share(member))
+        if not known:
+            logger.warning(
+                "The rebalance of group '%s' did not complete in time; the query ends, and the next run reads the rest",
+                self._settings.group_id,
+            )
+        if not self._available.is_limited:
+            # A topic can be deleted between the two requests.
+            _while_known(self._limit)
+        return known
+
+    def is_end(self, member: Member, had_share: bool) -> bool:
+        """Whether a trigger without new offsets can end the query. Otherwise the member has lost its partitions since."""
+        return not (self.is_active and had_share) or self._joining.has_share(member)
+
+    def comes_true(self, condition: Callable[[], bool]) -> bool:
+        """Waits for a condition, at most for the timeout. Returns whether it has come true."""
+        return comes_true(condition, self._timeout_ms / 1000, every_s=POLL_S)
+
+    def _limit(self) -> None:
+        partitions = existing_partitions(self._settings.subscription, self._cluster.topics())
+        self._available.limit_to(self._cluster.end_offsets(partitions))
