@@ -8,6 +8,7 @@ import pytest
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
+from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.errors import GroupRejected
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.groups.description import GroupDescription, GroupMember
@@ -76,3 +77,31 @@ def test_G8_owners_without_a_metadata_entry_are_rejected(cluster: FakeCluster, s
     entry = MemberEntry("worker-1", "worker-1-5f2c", 1_000_000, 1_030_000).encode()
     cluster.commit(members_group_of("billing"), {P0: 90}, entry)
     assert reset(cluster).keys() == {P0}
+
+
+@pytest.mark.parametrize("leave", ["during the check", "after the check"])
+def test_G8_a_group_whose_members_leave_meanwhile_is_reset_by_a_commit(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, leave: str
+) -> None:
+    monkeypatch.setattr(group_operations, "_INTRODUCTION_S", 3.0)
+    monkeypatch.setattr(group_operations.time, "sleep", lambda _: None)
+    entry = MemberEntry("worker-1", "worker-1-5f2c", 1_000_000, 1_030_000).encode()
+    cluster.commit(members_group_of("billing"), {P0: 90}, entry)
+    busy = described("PreparingRebalance") if leave == "during the check" else described("Stable", P0)
+    answers = [busy] * 3
+    cluster.host("billing", lambda: answers.pop(0) if answers else GroupDescription("billing", "Empty"))
+    clock = FakeClock(1_000_000)
+    store = AdminMetadataStore(FakeAdmin(cluster))
+    GroupOperations(cluster, store, clock).move("flights", "billing", TrimHorizon())
+    assert cluster.committed("billing", [P0])[P0].next_offset == 0
+    assert ResetRequests(store, clock, lambda _: cluster.topics()).waiting("billing", [P0]) == {}
+
+
+def test_G8_a_group_whose_members_join_and_leave_all_the_time_is_rejected(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operations = GroupOperations(cluster, AdminMetadataStore(FakeAdmin(cluster)), FakeClock(1_000_000))
+    monkeypatch.setattr(operations, "_commit", lambda *_: False)
+    with pytest.raises(GroupRejected, match="'billing' were not reset: its members join and leave") as rejection:
+        operations.move("flights", "billing", TrimHorizon())
+    assert "call update_group again" in rejection.value.remedy

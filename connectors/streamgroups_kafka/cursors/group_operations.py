@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from streamgroups.acls import grant
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.cursors.group_state import GroupState, group_state
 from streamgroups.errors import GroupRejected, InvalidOption, UnknownTopic
+from streamgroups.groups.description import GroupDescription
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, MetadataStore
 from streamgroups.positions import Position, Positions, WhenNoRecordMatches
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 #: How long a member with new partitions may take to store its metadata entry, which shows that it applies reset
 #: requests.
 _INTRODUCTION_S = 3.0
+#: How often a reset changes between a commit and a request, because the group has lost or got its members.
+_MAX_ATTEMPTS = 3
 _IN_RANGE = "Use an offset in that range, or TRIM_HORIZON or LATEST."
 #: Brokers receive a new topic with a delay.
 _RETRYING = retrying(1, every_s=0.1, on=UnknownTopic)
@@ -112,7 +115,8 @@ class GroupOperations:
         request in the metadata groups, and each owner applies it before it commits or reads.
 
         Raises:
-            GroupRejected: if the group does not exist, has members that do not apply reset requests, or is rebalancing.
+            GroupRejected: if the group does not exist, has members that do not apply reset requests, is rebalancing, or
+                alternates between members and none.
         """
         tps = self.partitions(stream)
         if not self._cluster.describe(group).members and not self._metadata_store.read(group, tps):
@@ -124,19 +128,34 @@ class GroupOperations:
                 topic=stream,
             )
         where = self.offsets(position, tps)
-        if not self._cluster.describe(group).members:
-            # A member that joins now must not apply a request that the last members left without applying.
-            is_requested = bool(self._resets.waiting(group, tps))
-            if is_requested:
+        for _ in range(_MAX_ATTEMPTS):
+            if not self._cluster.describe(group).members:
+                if self._commit(group, where):
+                    return
+                logger.info("Group '%s' got a member while its offsets were reset", group)
+            # Its members can leave during the check, and before they apply the request.
+            if self._check_obedient(group).members:
                 self._resets.write(group, where)
-            if self._resets.commit(group, where) or is_requested:
-                return
-            logger.info("Group '%s' got a member while its offsets were reset; its members receive a request", group)
-        self._check_obedient(group)
-        self._resets.write(group, where)
+                if self._cluster.describe(group).members:
+                    return
+        raise GroupRejected(
+            f"The offsets of group '{group}' were not reset: its members join and leave all the time.",
+            remedy="Stop its members, or wait until they are stable. Then call update_group again.",
+            group=group,
+        )
 
-    def _check_obedient(self, group: str) -> None:
+    def _commit(self, group: str, where: Mapping[TopicPartition, int]) -> bool:
+        """Resets a group without members. Returns ``False`` if it has got a member, which receives no request."""
+        # A member that joins now must not apply a request that the last members left without applying.
+        is_requested = bool(self._resets.waiting(group, where.keys()))
+        if is_requested:
+            self._resets.write(group, where)
+        return self._resets.commit(group, where) or is_requested
+
+    def _check_obedient(self, group: str) -> GroupDescription:
         """Checks that every owner has a metadata entry: only members that apply reset requests store one.
+
+        Returns the group, which may have no members any more.
 
         In a rebalance of the classic protocol, the broker describes no owners.
         """
@@ -146,7 +165,7 @@ class GroupOperations:
             incompatible_members = self._resets.incompatible_members(group, live.members)
             has_owners = live.is_settled or any(m.partitions for m in live.members)
             if has_owners and not incompatible_members:
-                return
+                return live
             if time.monotonic() > deadline_s:
                 break
             time.sleep(0.1)
