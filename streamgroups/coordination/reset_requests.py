@@ -22,10 +22,11 @@ from streamgroups.coordination.reset_protocol import (
 from streamgroups.coordination.tool_commits import with_tool_marks
 from streamgroups.errors import GroupRejected
 from streamgroups.groups.applied_reset import new_reset_id
-from streamgroups.groups.description import GroupMember
+from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Committed, MetadataStore
+from streamgroups.printable import listed
 from streamgroups.state.origins import UNNAMED, StateOrigin
 
 #: The maximum number of entries in one commit: far below the maximum size of a request (about 1 MB).
@@ -62,7 +63,8 @@ class ResetRequests:
     ) -> str:
         """Requests the owners of partitions to continue at other positions, all in one step.
 
-        Requests that are not applied yet become part of this one, with all their topics.
+        Requests that are not applied yet become part of this one, with all their topics. If the group has members, call
+        :meth:`cancel_unowned` first.
 
         Args:
             group_id: the group.
@@ -78,7 +80,33 @@ class ResetRequests:
         waiting = self._unapplied(group_id, {tp.topic for tp in where})
         moved = {tp: order.next_offset for tp, order in waiting.items()} | dict(where)
         of_waiting = {tp: order.state for tp, order in waiting.items() if tp not in where}
-        return self._write(group_id, moved, {**of_waiting, **states}, void=False)
+        return self._write(group_id, moved, {**of_waiting, **states}, void=False, given={tp.topic for tp in where})
+
+    def cancel_unowned(self, group: GroupDescription, topics: Collection[str]) -> str:
+        """Cancels the requests that would become part of one for these topics, and that no member can apply.
+
+        Otherwise the members pause, and wait for partitions that none of them reads.
+
+        Args:
+            group: the group with its members.
+            topics: the topics that are reset next. Their own requests remain.
+
+        Returns:
+            A notice with the partitions whose requests are cancelled. Empty without such requests.
+        """
+        waiting = self._unapplied(group.group_id, topics)
+        unowned = {
+            tp: order.next_offset
+            for tp, order in waiting.items()
+            if tp.topic not in topics and not group.may_read(tp.topic)
+        }
+        if not unowned:
+            return ""
+        self._write(group.group_id, unowned, {}, void=True)
+        return (
+            f"An earlier reset request of group '{group.group_id}' is cancelled for {listed(sorted(unowned))}: none of its members "
+            "reads them. To reset them, stop the members first."
+        )
 
     def commit(self, group_id: str, where: Mapping[TopicPartition, int]) -> bool:
         """Commits offsets for a group without members. See :meth:`replace`."""
@@ -177,19 +205,38 @@ class ResetRequests:
         states: Mapping[TopicPartition, StateOrigin],
         *,
         void: bool,
+        given: Collection[str] = (),
     ) -> str:
         number = new_reset_id()
         moves = {} if void else dict(Counter(tp.topic for tp in sorted(where)))
         resets = {tp: ResetRequest(number, n, moves, void, states.get(tp, UNNAMED)) for tp, n in sorted(where.items())}
         if any(len(order.encode().encode()) > _MAX_BYTES for order in resets.values()):
-            raise GroupRejected(
-                f"Group '{group_id}' has members, and {len(moves)} topics are too many for one reset request.",
-                remedy="Reset fewer topics at a time, or stop the members first.",
-            )
+            raise _too_many(group_id, moves, given)
         rows = [(tp, Committed(order.next_offset, order.encode())) for tp, order in resets.items()]
         for i in range(0, len(rows), _ENTRIES_PER_COMMIT):
             self._metadata_store.write(resets_group_of(group_id), dict(rows[i : i + _ENTRIES_PER_COMMIT]))
         return number
+
+
+def _too_many(group_id: str, topics: Collection[str], given: Collection[str]) -> GroupRejected:
+    """The error for a request that a broker would not store.
+
+    Args:
+        group_id: the group.
+        topics: the topics of the request.
+        given: those that the user resets. The other ones are those of requests that are not applied yet.
+    """
+    inherited = sorted(set(topics) - set(given))
+    if not inherited:
+        return GroupRejected(
+            f"Group '{group_id}' has members, and {len(topics)} topics are too many for one reset request.",
+            remedy="Reset fewer topics at a time, or stop the members first.",
+        )
+    return GroupRejected(
+        f"Group '{group_id}' has members that have not applied earlier reset requests, for {listed(inherited)}. Together "
+        f"these are {len(topics)} topics, too many for one reset request.",
+        remedy=f"Wait until the members have applied them (streamgroups groups describe {group_id}), or stop the members first.",
+    )
 
 
 def member_entries_in(group_id: str, read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, MemberEntry]:

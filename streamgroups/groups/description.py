@@ -129,6 +129,18 @@ class GroupDescription:
 
         return reader
 
+    def may_read(self, topic: str) -> bool:
+        """Whether a member may read a topic: it owns a partition or subscribes. While the group rebalances, any topic counts.
+
+        A broker does not report the subscriptions of all members (KIP-848). So a single partition without an owner counts if
+        a member owns another one of its topic.
+
+        >>> bob = GroupMember("bob", "/10.0.0.2", frozenset([TopicPartition("flights", 0)]))
+        >>> [GroupDescription("g", "Stable", members=(bob,)).may_read(topic) for topic in ("flights", "orders")]
+        [True, False]
+        """
+        return not self.is_settled or any(topic in member.topics for member in self.members)
+
     def has_nothing_for(self, name: str) -> bool:
         """Whether a member of this name is idle because the group has no partition left for it (SEMANTICS G10).
 

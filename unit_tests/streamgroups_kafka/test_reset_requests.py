@@ -6,10 +6,17 @@ import pytest
 
 from streamgroups.coordination import reset_requests
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
-from streamgroups.coordination.reset_protocol import ResetRequest, members_group_of, resets_group_of
+from streamgroups.coordination.reset_protocol import (
+    MemberEntry,
+    ResetRequest,
+    members_group_of,
+    next_step,
+    resets_group_of,
+)
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.errors import GroupRejected
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named
@@ -106,6 +113,63 @@ def test_G8_a_cancelled_partition_does_not_end_the_request_for_the_others(
     assert {tp: order.next_offset for tp, order in waiting.items()} == {P1: 7, airports: 3}
     assert [order.moves for order in waiting.values()] == [{"airports": 1, "flights": 1}] * 2
     assert len({order.id for order in waiting.values()}) == 1
+
+
+def reading(*topics: str, state: str = "Stable", subscription: frozenset[str] | None = None) -> GroupDescription:
+    """The group with one member that owns the first partition of each topic."""
+    owned = frozenset(TopicPartition(topic, 0) for topic in topics)
+    member = GroupMember("worker-1", "/10.0.0.9", owned, member_id="m", subscription=subscription)
+    return GroupDescription("airline", state, members=(member,))
+
+
+@pytest.mark.parametrize("subscription", [None, frozenset({"flights"})])
+def test_G8_what_no_member_reads_any_more_does_not_become_part_of_the_next_step(
+    requests: ResetRequests,
+    other_topics: tuple[TopicPartition, TopicPartition],
+    subscription: frozenset[str] | None,
+) -> None:
+    """A broker does not report the subscriptions of all members (KIP-848)."""
+    airports, _ = other_topics
+    requests.write("airline", {P0: 5, airports: 3})
+    live = reading("flights", subscription=subscription)
+    notice = requests.cancel_unowned(live, ["flights"])
+    assert "cancelled for airports-0" in notice
+    number = requests.write("airline", {P0: 6})
+    waiting = requests.waiting("airline", [P0, P1, airports])
+    assert {tp: (order.id, order.moves) for tp, order in waiting.items()} == {P0: (number, {"flights": 1})}
+    entries = {P0: MemberEntry("worker-1", "m", 0, None, stopped=number)}
+    resets = requests._resets("airline", [P0, P1, airports])
+    step = next_step(resets, entries, {}, [P0], live, {"flights": 2, "airports": 1}, me="m")
+    assert (list(step.move), step.waiting) == ([P0], {})
+
+
+@pytest.mark.parametrize(
+    "live", [reading("flights", "airports"), reading("flights", state="Reconciling")], ids=["read", "rebalancing"]
+)
+def test_G8_what_a_member_may_read_becomes_part_of_the_next_step(
+    requests: ResetRequests, other_topics: tuple[TopicPartition, TopicPartition], live: GroupDescription
+) -> None:
+    airports, _ = other_topics
+    requests.write("airline", {P0: 5, P1: 5, airports: 3})
+    assert requests.cancel_unowned(live, ["flights"]) == ""
+    requests.write("airline", {P0: 6})
+    assert requests.waiting("airline", [airports])[airports].moves == {"airports": 1, "flights": 2}
+
+
+def test_G8_the_remedy_for_too_many_topics_of_earlier_steps_is_to_wait_for_them(
+    cluster: FakeCluster, requests: ResetRequests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t{i:02}".ljust(200, "-") for i in range(15)]
+    for topic in names:
+        cluster.create_topic(topic)
+    requests.write("airline", {P0: 0, **{TopicPartition(topic, 0): 0 for topic in names}})
+    monkeypatch.setattr(reset_requests, "_MAX_BYTES", 3_000)
+    with pytest.raises(
+        GroupRejected, match=r"have not applied earlier reset requests, for t00.*these are 16 topics"
+    ) as e:
+        requests.write("airline", {P0: 6})
+    assert "Wait until the members have applied them" in e.value.remedy
+    assert "fewer" not in e.value.remedy
 
 
 def test_C3_what_was_not_done_yet_keeps_the_state_that_it_names(requests: ResetRequests) -> None:

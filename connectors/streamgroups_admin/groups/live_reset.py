@@ -112,6 +112,9 @@ def move_live(
     """
     reset_requests = _reset_requests(cluster)
     states = {tp: state_of(c.metadata) for tp, c in offsets.items()} if is_restored else {}
+    group = cluster.groups.describe_groups([group_id])[group_id]
+    if notice := reset_requests.cancel_unowned(group, {tp.topic for tp in offsets}):
+        cluster.notify(notice)
     request_id = reset_requests.write(group_id, {tp: c.next_offset for tp, c in offsets.items()}, states)
     left: Collection[TopicPartition] = offsets.keys()
     active = True

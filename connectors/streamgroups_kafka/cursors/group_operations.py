@@ -134,7 +134,10 @@ class GroupOperations:
                     return
                 logger.info("Group '%s' got a member while its offsets were reset", group)
             # Its members can leave during the check, and before they apply the request.
-            if self._check_obedient(group).members:
+            live = self._check_obedient(group)
+            if live.members:
+                if notice := self._resets.cancel_unowned(live, [stream]):
+                    logger.warning("%s", notice)
                 self._resets.write(group, where)
                 if self._cluster.describe(group).members:
                     return
