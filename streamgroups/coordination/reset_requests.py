@@ -44,7 +44,8 @@ class ResetRequests:
     Args:
         metadata_store: the metadata entries of the groups.
         clock: the current time in milliseconds since the epoch.
-        counts: how many partitions each of these topics has. Topics that do not exist are left out; others are ignored.
+        counts: how many partitions each of these topics has. Topics that do not exist, and those that this user may not
+            describe, are left out; others are ignored. The names come from entries that other users can write.
     """
 
     def __init__(
@@ -145,8 +146,11 @@ class ResetRequests:
         given = self._resets(group_id, partitions)
         if not given:
             return
+        # Read first: an error must not leave the request cancelled in part.
+        waiting = self._unapplied(group_id, {topic for order in given.values() for topic in order.moves})
+        rest = {tp: order for tp, order in waiting.items() if tp not in given}
         self._write(group_id, {tp: order.next_offset for tp, order in given.items()}, {}, void=True)
-        if rest := self._unapplied(group_id, {topic for order in given.values() for topic in order.moves}):
+        if rest:
             states = {tp: order.state for tp, order in rest.items()}
             self._write(group_id, {tp: order.next_offset for tp, order in rest.items()}, states, void=False)
 

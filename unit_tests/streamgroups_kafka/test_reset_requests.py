@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import pytest
 
 from streamgroups.coordination import reset_requests
@@ -14,12 +16,16 @@ from streamgroups.coordination.reset_protocol import (
     resets_group_of,
 )
 from streamgroups.coordination.reset_requests import ResetRequests
-from streamgroups.errors import GroupRejected
+from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+from streamgroups.groups.applied_reset import new_reset_id
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.groups.live_reset import _reset_requests
+from streamgroups_kafka.client.config import ClientConfig
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
@@ -170,6 +176,41 @@ def test_G8_the_remedy_for_too_many_topics_of_earlier_steps_is_to_wait_for_them(
         requests.write("airline", {P0: 6})
     assert "Wait until the members have applied them" in e.value.remedy
     assert "fewer" not in e.value.remedy
+
+
+@pytest.mark.parametrize("action", ["reset", "cancel"])
+def test_G8_topics_that_this_user_may_not_describe_and_invalid_names_are_left_out(
+    cluster: FakeCluster, requests: ResetRequests, other_topics: tuple[TopicPartition, TopicPartition], action: str
+) -> None:
+    """A pending request names them: it was written by another user."""
+    airports, _ = other_topics
+    requests.write("airline", {P0: 5, P1: 7, airports: 3})
+    entry = ResetRequest(new_reset_id(), 1, {"flights": 2, "not a topic": 1}).encode()
+    cluster.commit(resets_group_of("airline"), {P1: 7}, entry)
+    admin = FakeAdmin(cluster)
+    for name in ("airports", "not a topic"):
+        cluster.rejections[name] = NotAuthorized(f"Topic '{name}' could not be described.", remedy="")
+    limited = _reset_requests(Cluster(ClientConfig(()), admin, admin, {}, FakeClock(0)))
+    if action == "cancel":
+        limited.cancel("airline", [P0])
+        assert {tp: it.moves for tp, it in limited.waiting("airline", [P0, P1]).items()} == {P1: {"flights": 1}}
+    else:
+        limited.write("airline", {P0: 6, P1: 6})
+        waiting = limited.waiting("airline", [P0, P1])
+        assert {tp: (it.next_offset, it.moves) for tp, it in waiting.items()} == dict.fromkeys(
+            [P0, P1], (6, {"flights": 2})
+        )
+
+
+def test_G8_an_error_does_not_cancel_a_part_of_a_request(cluster: FakeCluster, requests: ResetRequests) -> None:
+    requests.write("airline", {P0: 5, P1: 7})
+
+    def unreachable(_: Collection[str]) -> Mapping[str, int]:
+        raise BrokerUnreachable("No broker answers.", remedy="")
+
+    with pytest.raises(BrokerUnreachable):
+        ResetRequests(AdminMetadataStore(FakeAdmin(cluster)), FakeClock(0), unreachable).cancel("airline", [P0])
+    assert requests.waiting("airline", [P0, P1]).keys() == {P0, P1}
 
 
 def test_C3_what_was_not_done_yet_keeps_the_state_that_it_names(requests: ResetRequests) -> None:
