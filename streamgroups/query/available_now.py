@@ -10,17 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from streamgroups.errors import UnknownTopic
 from streamgroups.groups.subscription import existing_partitions
 from streamgroups.ports import Cluster, Member
-from streamgroups.query.available_offsets import RECREATED_S, AvailableOffsets
+from streamgroups.query.available_offsets import AvailableOffsets
+from streamgroups.query.continuity import until_known
 from streamgroups.query.join_group import POLL_S, Joining
 from streamgroups.query.query_ports import QuerySettings
-from streamgroups.retry import comes_true, retrying
+from streamgroups.retry import comes_true
 
 logger = logging.getLogger(__name__)
-
-_while_known = retrying(RECREATED_S, every_s=POLL_S, on=UnknownTopic)
 
 
 class AvailableNow:
@@ -58,7 +56,7 @@ class AvailableNow:
             )
         if not self._available.is_limited:
             # A topic can be deleted between the two requests.
-            _while_known(self._limit)
+            until_known(self._limit)
         return known
 
     def is_end(self, member: Member, had_share: bool) -> bool:

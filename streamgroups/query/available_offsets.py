@@ -13,15 +13,12 @@ from typing import TypeAlias
 from streamgroups.errors import UnknownTopic
 from streamgroups.partitions import LogEnds, OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member
-from streamgroups.query.continuity import Continuity
+from streamgroups.query.continuity import Continuity, until_known
 from streamgroups.query.data_loss import OnDataLoss
 from streamgroups.query.offset_lookup import record_bytes
-from streamgroups.retry import retrying
 
 #: The minimum interval between two reads of end offsets: without new offsets Spark polls every 10 ms.
 _POLL_INTERVAL_MS = 40
-#: How long a broker may not have the metadata of a recreated topic.
-RECREATED_S = 10.0
 #: Record sizes are read at most this often, and for new partitions.
 _SIZE_EVERY_MS = 600_000
 
@@ -132,8 +129,7 @@ class AvailableOffsets:
         if gone:
             return self._cluster.log_ends(next_offsets.keys() - gone)
         # The topic was recreated in between, and not every broker has its metadata yet.
-        known = retrying(RECREATED_S, every_s=_POLL_INTERVAL_MS / 1000, on=UnknownTopic)
-        return known(self._cluster.log_ends, next_offsets)
+        return until_known(self._cluster.log_ends, next_offsets)
 
     def request_sizes(self, ranges: Collection[OffsetRange]) -> None:
         """Starts a read of record sizes from time to time: the stored size changes slowly.

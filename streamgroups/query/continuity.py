@@ -10,7 +10,6 @@ of the leader. :mod:`streamgroups.query.data_loss` decides how a loss is handled
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from streamgroups.checkpoints.offset import BatchOffset
@@ -24,10 +23,13 @@ from streamgroups.ports import Clock, Cluster, Member, Recorder
 from streamgroups.query.data_loss import Loss, LossPolicies, OnDataLoss, StoredPosition, data_loss, deleted, find_loss
 from streamgroups.query.left_partitions import LeftPartitions
 from streamgroups.query.query_ports import GapRecorder
+from streamgroups.retry import retrying
 from streamgroups.state.origins import New, StateOrigin
 
 #: How often new topics and partitions, ids and earliest offsets are read, unless ``kafka.metadata.max.age.ms`` is set.
 REFRESH_MS = 5_000
+#: Repeats a request for a topic that exists: after it was recreated, a broker can lack its metadata for some time.
+until_known = retrying(10, every_s=0.04, on=UnknownTopic)
 
 
 class Continuity:
@@ -91,6 +93,7 @@ class Continuity:
 
         Raises:
             DataLoss: if the policy of one of them is to fail.
+            UnknownTopic: if a topic was deleted, and the policy is to fail.
         """
         failing = {
             tp: StoredPosition(it.next_offset, it.identity)
@@ -99,11 +102,23 @@ class Continuity:
         }
         if not failing:
             return
-        # The check before the batch handles a topic that is deleted now.
-        with suppress(UnknownTopic):
-            self._read(membership.owned.keys(), membership.assignments)
-            if lost := self._losses(failing, self._cluster.high_watermarks(failing), {}):
-                raise data_loss(list(lost.values()), self._group_id)
+
+        def losses() -> dict[TopicPartition, Loss]:
+            self._read(failing.keys(), membership.assignments)
+            return self._losses(failing, self._cluster.high_watermarks(failing), {})
+
+        try:
+            lost = losses()
+        except UnknownTopic:
+            there = self._cluster.topics()
+            gone = {tp: moved[tp].next_offset for tp in failing if tp.partition >= there.get(tp.topic, 0)}
+            if gone:
+                raise self.deleted(gone) from None
+            lost = until_known(losses)
+        # The earliest offsets of the other partitions are read before the batch.
+        self._read_ms = None
+        if lost:
+            raise data_loss(list(lost.values()), self._group_id)
 
     def settle(
         self, member: Member, next_offsets: Mapping[TopicPartition, int], ends: LogEnds

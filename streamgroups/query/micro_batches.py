@@ -431,9 +431,9 @@ class MicroBatches:
         read_by_others = self._forgotten.check(checkpoint, owned, is_finished=decide != resume_unfinished)
         resumption = decide(checkpoint, owned, self._settings.on_restart)
         moved = resumption.to_commit(owned)
-        self._continuity.check(self._member.membership, moved)
         for difference in resumption.differences:
             logger.warning("Restart of group '%s': checkpoint and group differ: %s", self._group_id, difference)
+        self._continuity.check(self._member.membership, moved)
         for left in resumption.left:
             logger.warning(
                 "Restart of group '%s': %s is skipped, because this member does not own the partition",

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from tenacity import wait_none
 
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.coordination.reset_protocol import gaps_group_of
-from streamgroups.errors import BrokerUnreachable, DataLoss
+from streamgroups.errors import BrokerUnreachable, DataLoss, UnknownTopic
 from streamgroups.groups.gaps import Cause
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Owned
+from streamgroups.groups.subscription import Topics
 from streamgroups.identity import TopicIdentity
-from streamgroups.partitions import OffsetRange
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query import continuity
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
@@ -32,6 +36,15 @@ def read_five(world: World, settings: Settings, checkpoint: Checkpoint | None = 
     world.produce(5, 5)
     run = Run(world, "alice", settings, checkpoint).start()
     assert run.batch() == ["flights-0[0,5)", "flights-1[0,5)"]
+    assert run.batch() is None
+    return run
+
+
+def read_five_of(world: World, settings: Settings) -> Run:
+    """A query of two topics that has read five records of each partition, and committed them."""
+    world.produce(5, 5)
+    run = Run(world, "alice", settings).start()
+    assert run.batch() == ["flights-0[0,5)", "flights-1[0,5)", "gates-0[0,5)"]
     assert run.batch() is None
     return run
 
@@ -247,6 +260,74 @@ class TestAfterARestart:
         again.source.stop()
         assert (world.committed(), world.gaps()) == ({}, {})
         assert Run(world, "carol").start().batch() == ["flights-0[1,9)", "flights-1[0,8)"]
+
+    @pytest.mark.parametrize("request_", ["identities", "beginning_offsets", "high_watermarks"])
+    def test_a_broker_without_the_metadata_of_the_new_topic_does_not_end_the_check(
+        self,
+        world: World,
+        request_: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        run = read_five(world, Settings(on_data_loss=FAIL))
+        run.source.stop()
+        recreate(world)
+        forget(world)
+        again = run.again()
+        check, answer = again.source._continuity.check, getattr(world.cluster, request_)
+
+        def unknown(_: object) -> None:
+            monkeypatch.setattr(world.cluster, request_, answer)
+            raise UnknownTopic("Topic 'flights' does not exist.", remedy="")
+
+        def with_a_slow_broker(*args: Any) -> None:
+            monkeypatch.setattr(world.cluster, request_, unknown)
+            check(*args)
+
+        monkeypatch.setattr(continuity.until_known, "wait", wait_none())
+        monkeypatch.setattr(again.source._continuity, "check", with_a_slow_broker)
+        with pytest.raises(DataLoss, match=r"flights-0 \(position 5 of"):
+            again.start().batch()
+        again.source.stop()
+        assert world.committed() == {}
+
+    def test_S5_the_differences_are_logged_before_the_query_fails(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        run = read_five(world, Settings(on_data_loss=FAIL, on_restart=OnRestart.CHECKPOINT))
+        run.source.stop()
+        recreate(world)
+        world.commit(3, 3)
+        with pytest.raises(DataLoss, match=r"flights-0 \(position 5 of"):
+            run.again().start().batch()
+        assert "checkpoint and group differ: flights-0" in caplog.text
+
+    @pytest.mark.parametrize("policy", [OnDataLoss.FAIL, OnDataLoss.SKIP])
+    def test_a_topic_that_is_deleted_during_the_check_does_not_end_it(
+        self, world: World, policy: OnDataLoss, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The policy of the deleted topic decides. The position in the recreated one is not committed."""
+        gates = TopicPartition("gates", 0)
+        world.cluster.create_topic("gates")
+        world.cluster.produce(gates, 5)
+        policies = LossPolicies(by_topic={"gates": policy})
+        run = read_five_of(world, Settings(subscription=Topics(("flights", "gates")), on_data_loss=policies))
+        run.source.stop()
+        recreate(world)
+        forget(world)
+        again = run.again()
+        check = again.source._continuity.check
+
+        def deleted(*args: Any) -> None:
+            world.cluster.delete_topic("gates")
+            check(*args)
+
+        monkeypatch.setattr(again.source._continuity, "check", deleted)
+        failing = policy is OnDataLoss.FAIL
+        message = r"gates-0 \(position 5\): the topic does not exist" if failing else r"flights-0 \(position 5 of"
+        with pytest.raises(UnknownTopic if failing else DataLoss, match=message):
+            again.start().batch()
+        again.source.stop()
+        assert world.committed() == {}
 
     def test_one_partition_that_fails_commits_no_other(self, world: World) -> None:
         policies = LossPolicies(by_partition={tp(0): OnDataLoss.EARLIEST})

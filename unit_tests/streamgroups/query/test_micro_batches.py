@@ -31,7 +31,7 @@ from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import LogEnds, OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
-from streamgroups.query import available_now, logged_offsets
+from streamgroups.query import continuity, logged_offsets
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from streamgroups.query.trigger_limits import Limits
 from streamgroups.state.origins import New
@@ -392,7 +392,7 @@ class TestTriggers:
             return end_offsets(partitions)
 
         monkeypatch.setattr(world.cluster, "end_offsets", deleted)
-        monkeypatch.setattr(available_now._while_known, "wait", wait_none())
+        monkeypatch.setattr(continuity.until_known, "wait", wait_none())
         assert [run.batch(), run.batch()] == [["gates-0[0,3)"], None]
 
     def test_once_reads_everything_whatever_the_limits(self, world: World) -> None:
