@@ -304,11 +304,12 @@ def test_S11_a_group_that_is_moved_before_the_metadata_refresh_continues(new_wor
     assert offsets(a.get(cursor, 10)[0]) == list(range(13, 23))
 
 
-def recreate(world: World, records: int) -> None:
+def recreate(world: World, records: int, *, keeps_offsets: bool = False) -> None:
     """Deletes the topic, so the group loses its partitions and offsets, and creates a longer one of the same name."""
     world.cluster.delete_topic("flights")
     world.group.settle()
-    world.cluster.forget(GROUP)
+    if not keeps_offsets:
+        world.cluster.forget(GROUP)
     world.cluster.create_topic("flights", len(world.partitions))
     world.cluster.produce(P0, records)
     world.group.settle()
@@ -334,6 +335,29 @@ def test_S11_a_position_is_not_used_after_its_topic_was_recreated(
     assert world.cluster.committed(GROUP, [P0]) == {}
     again = world.join("a", starting={P0: 0})
     assert offsets(again.get(again.identity, 10)[0]) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("keeps_offsets", "remedy"),
+    [
+        (False, "Create the cursor again: it starts at its type."),
+        (True, f"Reset the offsets with update_group, or with streamgroups groups reset {GROUP} --topic flights"),
+    ],
+    ids=["offsets deleted", "offsets there"],
+)
+def test_S11_the_remedy_for_a_recreated_topic_is_one_that_the_group_accepts(
+    new_world: Callable[..., World], keeps_offsets: bool, remedy: str
+) -> None:
+    """Kafka deletes the committed offsets some time after the topic. update_group rejects a group without any."""
+    world = new_world()
+    world.cluster.produce(P0, 50)
+    a = world.join("a", starting={})
+    _, cursor = a.get(a.identity, 10)
+    a.commit(cursor)
+    recreate(world, 300, keeps_offsets=keeps_offsets)
+    with pytest.raises(DataLoss) as e:
+        a.get(cursor, 10)
+    assert e.value.remedy.startswith(remedy)
 
 
 def test_S11_an_instance_without_partitions_does_not_take_over_at_a_position_of_an_earlier_topic(

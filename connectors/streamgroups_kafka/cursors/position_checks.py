@@ -159,10 +159,26 @@ def checked(
         details = "; ".join(
             f"{tp} (position {owned[tp].next_offset} of {owned[tp].identity}; now {now[tp.topic]})" for tp in lost
         )
-        topics = " ".join(f"--topic {topic}" for topic in dict.fromkeys(tp.topic for tp in lost))
         raise DataLoss(
             f"Group '{group_id}' cannot continue at its positions: {details}. {_WHY}",
-            remedy=f"Reset the offsets with update_group, or with streamgroups groups reset {group_id} {topics} "
-            "--to-earliest --execute; then create the cursor again.",
+            remedy=_remedy(group_id, lost, are_committed=not all(owned[tp].is_silent for tp in lost)),
         )
     return {tp: replace(it, identity=it.identity.completed_by(now.get(tp.topic, UNKNOWN))) for tp, it in owned.items()}
+
+
+def _remedy(group_id: str, lost: Collection[TopicPartition], *, are_committed: bool) -> str:
+    """The remedy for positions in another topic.
+
+    Args:
+        group_id: the group.
+        lost: the partitions.
+        are_committed: whether the group has committed offsets there. Otherwise Kafka has deleted them with the topic, and
+            update_group rejects a group without offsets.
+    """
+    if not are_committed:
+        return "Create the cursor again: it starts at its type. TRIM_HORIZON reads the new topic from its earliest message."
+    topics = " ".join(f"--topic {topic}" for topic in dict.fromkeys(tp.topic for tp in lost))
+    return (
+        f"Reset the offsets with update_group, or with streamgroups groups reset {group_id} {topics} "
+        "--to-earliest --execute; then create the cursor again."
+    )
