@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from streamgroups.groups.subscription import existing_partitions
 from streamgroups.ports import Cluster, Member
@@ -20,6 +21,8 @@ from streamgroups.retry import comes_true
 
 logger = logging.getLogger(__name__)
 
+_Batch = TypeVar("_Batch")
+
 
 class AvailableNow:
     """The limit of an ``availableNow`` query, and its waits. It has no effect before :meth:`activate`.
@@ -27,7 +30,7 @@ class AvailableNow:
     Args:
         settings: the options of the user.
         cluster: topics and groups of the Kafka cluster.
-        joining: knows which partitions the member reads.
+        joining: determines which partitions the member reads.
         available: the offsets to limit.
         timeout_ms: how long each wait for a rebalance or a reset takes at most.
     """
@@ -62,6 +65,32 @@ class AvailableNow:
     def is_end(self, member: Member, had_share: bool) -> bool:
         """Whether a trigger without new offsets can end the query. Otherwise the member has lost its partitions since."""
         return not (self.is_active and had_share) or self._joining.has_share(member)
+
+    def planned(self, plan: Callable[[], _Batch | None]) -> _Batch | None:
+        """Plans a batch. Repeats that while records wait for the partition that a join reads with theirs.
+
+        After a rebalance one of both can arrive before the other. With an assignor other than ``range`` it may never arrive.
+
+        Args:
+            plan: plans a batch; ``None`` if records wait.
+        """
+        batch = plan()
+        if batch is not None or not self.is_active:
+            return batch
+
+        def is_planned() -> bool:
+            nonlocal batch
+            batch = plan()
+            return batch is not None
+
+        if not self.comes_true(is_planned):
+            logger.warning(
+                "The query of group '%s' ends before it has read all records: a join reads two partitions in one task, and this member "
+                "does not own both. The next run reads the rest, if the group assigns both to the same member "
+                "(kafka.group.remote.assignor=range)",
+                self._settings.group_id,
+            )
+        return batch
 
     def comes_true(self, condition: Callable[[], bool]) -> bool:
         """Waits for a condition, at most for the timeout. Returns whether it has come true."""

@@ -214,6 +214,13 @@ class MicroBatches:
         # Spark ends an ``availableNow`` query at the first trigger without new offsets.
         if not (self._now.is_active or self._available.may_request()):
             return start_json
+        end = self._now.planned(lambda: self._next(member, start, start_json, had_share, limited=limited))
+        return start_json if end is None else end
+
+    def _next(
+        self, member: Member, start: BatchOffset, start_json: dict[str, Any], had_share: bool, *, limited: bool
+    ) -> dict[str, Any] | None:
+        """Plans the next batch: see :meth:`latest_offset`. ``None`` if records wait for ranges that must be in their batch."""
         available = self._available.of(member, self._follow_reset_requests())
         next_offsets = {tp: n for tp, (n, _) in available.items()}
         self._times.polled(next_offsets, self._available.ends)
@@ -227,15 +234,16 @@ class MicroBatches:
         if self._now.is_active and not (ranges or due):
             due = self._states.to_flush(self._owned, others)
         if not (ranges or due):
-            return (
-                start_json if self._now.is_end(member, had_share) else self.latest_offset(start_json, limited=limited)
-            )
+            is_end = self._now.is_end(member, had_share)
+            return start_json if is_end else self.latest_offset(start_json, limited=limited)
         complete = self._states.complete((*ranges, *due), next_offsets)
+        if not complete:
+            return None if ranges else start_json
         self._forgotten.commit_first(member, [r.topic_partition for r in complete])
         batch = self._plan(member, start.number + 1, complete)
         if not batch.ranges:
-            is_end = not (self._now.is_active and complete)
-            return start_json if is_end else self.latest_offset(start_json, limited=limited)
+            # The member has lost its partitions since.
+            return start_json if not self._now.is_active else self.latest_offset(start_json, limited=limited)
         return self._begin(batch, next_offsets)
 
     def _begin(self, batch: InFlight, next_offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:

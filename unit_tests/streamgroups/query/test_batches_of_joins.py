@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 import pytest
 
 from streamgroups.errors import InvalidOption
+from streamgroups.fakes import FakeMember
+from streamgroups.groups.membership import Membership
 from streamgroups.groups.subscription import Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.joined_states import JoinedStates
@@ -116,6 +119,38 @@ def test_W18_a_batch_of_a_killed_query_gets_the_partners_again(world: World) -> 
     again.finish()
     assert again.batch() is None
     assert set(world.cluster.committed("airline", [L0, R0])) == {L0, R0}
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_W18_availableNow_waits_for_the_partner_of_a_partition_with_records(
+    world: World, arrives: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a rebalance the member owns only one of both."""
+    produce(world, {L0: 3})
+    states = States(world)
+    run = states.run = Run(world, "alice", SETTINGS, states=states)
+    run.start(until_now=True)
+    of_member = FakeMember.__dict__["membership"].fget
+    polls = 0
+
+    def planned() -> None:
+        nonlocal polls
+        polls += 1
+        if arrives and polls == 1:
+            monkeypatch.setattr(FakeMember, "membership", property(of_member))
+
+    def without_partner(member: FakeMember) -> Membership:
+        found: Membership = of_member(member)
+        return replace(found, owned={tp: it for tp, it in found.owned.items() if tp != R0})
+
+    states.planned = planned
+    monkeypatch.setattr(FakeMember, "membership", property(without_partner))
+    monkeypatch.setattr(run.source._now, "_timeout_ms", 0)
+    if arrives:
+        assert run.batch() == ["flights-0[0,3)", "gates-0[0,0)"]
+    else:
+        assert run.batch() is None
+    assert ("ends before it has read all records" in caplog.text) is not arrives
 
 
 @pytest.mark.parametrize("own", [(L0, R1), (R0,), (L0, L1, R0)])
