@@ -169,6 +169,7 @@ class BatchTime:
         advances_after: whether the watermark of the group advances after the records of the batch, so that they are late
             by the one before the batch.
         open_ends_ms: the ends of open windows of other states, which the idle timeout closes too.
+        closes_empty: whether the idle timeout also closes windows without records.
     """
 
     now_ms: int
@@ -178,6 +179,7 @@ class BatchTime:
     planned_ms: int | None = None
     advances_after: bool = False
     open_ends_ms: tuple[int, ...] = ()
+    closes_empty: bool = False
 
     @property
     def clock_ms(self) -> int:

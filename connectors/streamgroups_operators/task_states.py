@@ -77,7 +77,13 @@ class TaskStates:
         return _Range(plan, began_offset, run, is_behind, Released(plan.range.topic_partition))
 
     def _time(self, plan: RangePlan) -> BatchTime:
-        return BatchTime(self._plan.planned_ms, plan.idle_until_ms, plan.group_watermark_ms, plan.flush)
+        return BatchTime(
+            self._plan.planned_ms,
+            plan.idle_until_ms,
+            plan.group_watermark_ms,
+            plan.flush,
+            closes_empty=self._plan.closes_empty(self._operator.name),
+        )
 
     def _time_behind(self, plan: RangePlan) -> BatchTime:
         """The time of records before the range: that of their state.

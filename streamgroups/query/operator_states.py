@@ -83,6 +83,7 @@ class OperatorStates(BatchStates):
         time: the event time by which batches are planned.
         flushes: whether the operator emits what is still open at the end of a bounded run.
         operators: the operators of the query, in the order in which they process the records.
+        with_idle_timeout: the operators whose windows have an idle timeout.
     """
 
     def __init__(
@@ -100,10 +101,11 @@ class OperatorStates(BatchStates):
         *,
         flushes: bool = False,
         operators: tuple[str, ...] = (),
+        with_idle_timeout: tuple[str, ...] = (),
     ) -> None:
         self._location, self._group_id, self._run_id = location, group_id, run_id
         self._search, self._take_reports, self._now_ms = search, take_reports, now_ms
-        self._operators = operators
+        self._operators, self._with_idle_timeout = operators, with_idle_timeout
         self._on_missing, self._collect = on_missing, collect
         self._figures: BatchFigures | None = None
         self._high_watermarks, self._time = high_watermarks, time
@@ -226,6 +228,7 @@ class OperatorStates(BatchStates):
                     self._on_missing,
                     self._operators,
                     number,
+                    with_idle_timeout=self._with_idle_timeout,
                 )
                 for number, task in enumerate(tasks)
             ]

@@ -67,6 +67,7 @@ class TaskPlan:
         operators: the operators of the query that process the ranges one after the other, each with a state of its own.
         task: the number of the task in its batch.
         is_direct: whether the reader passes the records to the first operator, and Spark has rows without them.
+        with_idle_timeout: the operators whose windows have an idle timeout.
     """
 
     location: str
@@ -79,6 +80,7 @@ class TaskPlan:
     operators: tuple[str, ...] = ()
     task: int = 0
     is_direct: bool = False
+    with_idle_timeout: tuple[str, ...] = ()
 
     def number_of(self, operator: str) -> int:
         """The number of an operator in the order of the query, from 0."""
@@ -92,6 +94,21 @@ class TaskPlan:
         (True, False)
         """
         return self.number_of(operator) + 1 < len(self.operators)
+
+    def closes_empty(self, operator: str) -> bool:
+        """Whether the idle timeout of an operator also closes windows without records.
+
+        A later operator with an idle timeout closes its windows by the clock. No later result may be in one of them.
+
+        >>> from dataclasses import replace
+        >>> plan = TaskPlan("/state", "billing", 1732334879123, "1f3a9c2b7d10", 3, (), operators=("minutes", "peaks"))
+        >>> plan.closes_empty("minutes")
+        False
+        >>> plan = replace(plan, with_idle_timeout=("minutes", "peaks"))
+        >>> plan.closes_empty("minutes"), plan.closes_empty("peaks")
+        (True, False)
+        """
+        return any(self.number_of(it) > self.number_of(operator) for it in self.with_idle_timeout)
 
     def file(self, attempt: int) -> StateFileName:
         """The name of the state file of an attempt of the task.
@@ -119,6 +136,7 @@ def encode(plan: TaskPlan) -> str:
             "operators": plan.operators,
             "task": plan.task,
             "direct": plan.is_direct,
+            "with_idle_timeout": plan.with_idle_timeout,
         }
     )
 
@@ -157,4 +175,5 @@ def decode(text: str) -> TaskPlan:
         tuple(fields["operators"]),
         fields["task"],
         fields["direct"],
+        tuple(fields["with_idle_timeout"]),
     )

@@ -102,6 +102,11 @@ def chained(first: Reference, shape: Hopping, time_of: Callable[[Result], int]) 
     return {(*place, len(v), sum(v)) for place, v in found.items() if until is not None and place[2] <= until}
 
 
+def _has_idle_timeout(operator: StatefulOperator) -> bool:
+    boundary = operator.windowing.boundary if isinstance(operator, WindowOperator) else None
+    return isinstance(boundary, EventTime) and boundary.idle_timeout_ms is not None
+
+
 class Chain:
     """A query with two operators. Each batch is a task of its own that shares nothing but files with the others."""
 
@@ -125,7 +130,9 @@ class Chain:
         first, read_from, state = self.next_offset, self.read_from, self.state
         operators = self.first.name, self.second.name
         range_plan = RangePlan(OffsetRange(P0, first, end), state, read_from, TOPIC, idle_until_ms)
-        plan = TaskPlan("", "billing", now_ms, "1f3a9c2b7d10", self.attempts, (range_plan,), operators=operators)
+        timeouts = tuple(it.name for it in (self.first, self.second) if _has_idle_timeout(it))
+        plan = TaskPlan("", "billing", now_ms, "1f3a9c2b7d10", self.attempts, (range_plan,), operators=operators,
+                        with_idle_timeout=timeouts)  # fmt: skip
         file = plan.file(self.attempts)
         own = self._task(self.first, plan)
         for at in range(read_from, end, chunk):

@@ -113,3 +113,19 @@ def test_W13_no_result_is_late_after_the_idle_timeout_of_both_operators(first: S
     rows, found = chain.run(records, 5, now_ms=100)
     assert all(it["end"] > 60 for it in rows if it["pane"] != "dead letter")
     assert "dead letter" not in [it["pane"] for it in found]
+
+
+def test_W5_W13_without_a_second_idle_timeout_the_first_operator_closes_only_windows_with_records() -> None:
+    chain = Chain(
+        windows("first", Hopping(10, 10), 0, idle_timeout_ms=5, is_chained=True),
+        windows("second", Hopping(30, 30), None, "first"),
+        "end",
+    )
+    records = [Record(30), Record(38), Record(47), Record(58), Record(99)]
+    chain.run(records, 2, now_ms=39)
+    rows, found = chain.run(records, 2, now_ms=70, idle_until_ms=70)
+    assert [(it["start"], it["pane"]) for it in rows] == [(30, "idle")]
+    assert found == []
+    rows, found = chain.run(records, 5, now_ms=100)
+    assert [(it["start"], it["pane"]) for it in rows] == [(40, "on time"), (50, "on time")]
+    assert [(it["start"], it["r0"], it["pane"]) for it in found] == [(30, 3, "on time")]

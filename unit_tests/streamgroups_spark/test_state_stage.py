@@ -339,6 +339,7 @@ def test_W18_a_join_needs_both_partitions_of_a_pair(options: dict[str, str], is_
         StageName("windows", has_group_time=True),
         StageName("windows", flushes=True, has_group_time=True),
         StageName("windows", has_group_time=True, is_chained=True),
+        StageName("windows", is_chained=True, has_idle_timeout=True),
         StageName("paid", JoinedTopics("group", "flushes")),
     ],
 )

@@ -90,7 +90,7 @@ class WindowTime:
         self._is_event_time = isinstance(boundary, EventTime)
         #: Whether the batch has the watermark: that of the group, or of the query.
         self._is_group = self._is_event_time and definition.scope is not Scope.PARTITION
-        self._open_ends_ms = time.open_ends_ms
+        self._open_ends_ms, self._closes_empty = time.open_ends_ms, time.closes_empty
         if isinstance(boundary, EventTime):
             self._delay_ms, self._lateness_ms = definition.delay_ms, boundary.allowed_lateness_ms
             self._idle_timeout_ms = boundary.idle_timeout_ms
@@ -236,15 +236,17 @@ class WindowTime:
         return expired_ms if BEFORE_ALL < self._data_ms <= expired_ms else BEFORE_ALL
 
     def expire(self, ends_ms: Iterable[int]) -> None:
-        """Closes windows that have reached the idle timeout, with ``is_chained`` also those without records.
+        """Closes windows that have reached the idle timeout.
+
+        If a later operator has an idle timeout, windows without records too.
 
         Args:
             ends_ms: the ends of all open windows of the state.
         """
         expired_ms = self.expired_ms
         expired = [end_ms for end_ms in (*ends_ms, *self._open_ends_ms) if end_ms <= expired_ms]
-        if self._definition.is_chained and expired_ms != BEFORE_ALL:
-            # The next operator closes its windows by the clock, and no later result may be in one of them.
+        if self._closes_empty and expired_ms != BEFORE_ALL:
+            # The later operator closes its windows by the clock, and no later result may be in one of them.
             expired.append(last_end_ms(self._definition.windowing.shape, expired_ms))
         self._closed_ms = max([self._closed_ms, *expired])
 

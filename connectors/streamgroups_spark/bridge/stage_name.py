@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from streamgroups.state.joined_topics import JoinedTopics
 
-_FLUSHES, _GROUP, _KEEPS_ON_RESET, _CHAINED = "flushes", "group", "keeps", "chained"
+_FLUSHES, _GROUP, _KEEPS_ON_RESET, _CHAINED, _IDLES = "flushes", "group", "keeps", "chained", "idles"
 _DIRECT, _KIND, _ID = "direct=", "kind=", "id="
 
 
@@ -53,6 +53,7 @@ class StageName:
         has_group_time: whether it uses the watermark of the group. A join does not.
         keeps_on_reset: whether it continues with its newest state after a reset.
         is_chained: whether another operator can process its output.
+        has_idle_timeout: whether its windows have an idle timeout.
         direct_columns: the columns that the reader passes on; ``None`` if Spark passes the records to it.
         kind: the kind of the operator, for the form of the program. Empty for a join.
         id: distinguishes the operator from others of the query with the same name. Empty without one.
@@ -64,6 +65,7 @@ class StageName:
     has_group_time: bool = False
     keeps_on_reset: bool = False
     is_chained: bool = False
+    has_idle_timeout: bool = False
     direct_columns: DirectColumns | None = None
     kind: str = ""
     id: str = ""
@@ -92,6 +94,7 @@ class StageName:
             _GROUP: self.has_group_time,
             _KEEPS_ON_RESET: self.keeps_on_reset,
             _CHAINED: self.is_chained,
+            _IDLES: self.has_idle_timeout,
         }
         properties = [name for name, is_set in has.items() if is_set]
         properties += [f"{_KIND}{self.kind}"] if self.kind else []
@@ -120,6 +123,7 @@ class StageName:
             has_group_time=_GROUP in properties,
             keeps_on_reset=_KEEPS_ON_RESET in properties,
             is_chained=_CHAINED in properties,
+            has_idle_timeout=_IDLES in properties,
             direct_columns=DirectColumns.parse(direct_columns[0]) if direct_columns else None,
             kind=kinds[0] if kinds else "",
             id=ids[0] if ids else "",

@@ -121,6 +121,7 @@ def batch_states(
         group_time if imported is None else LaterTime(group_time, imported),
         flushes=stage.flushes,
         operators=operators,
+        with_idle_timeout=tuple(it.operator for it in stages if it.has_idle_timeout),
     )
 
 

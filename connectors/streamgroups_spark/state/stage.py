@@ -131,21 +131,23 @@ def stage_name(
 ) -> StageName:
     """Returns the name of the stage of an operator. For the driver: workers do not need the windows for it."""
     from streamgroups.event_time.window_shapes import Scope
+    from streamgroups.event_time.windows import EventTime
     from streamgroups_operators.dedup.dedup_operator import DedupOperator
     from streamgroups_operators.window_operator import WindowOperator
 
     topics = operator.topics if isinstance(operator, JoinOperator) else None
-    has_group_time = isinstance(operator, WindowOperator) and operator.scope is Scope.GROUP
+    windows = operator if isinstance(operator, WindowOperator) else None
+    boundary = None if windows is None else windows.windowing.boundary
     keeps_on_reset = isinstance(operator, DedupOperator) and operator.keeps_on_reset
-    is_chained = isinstance(operator, WindowOperator) and operator.is_chained
     return StageName(
         operator.name,
         topics,
         flushes,
-        has_group_time,
-        keeps_on_reset,
-        is_chained,
-        direct_columns,
+        has_group_time=windows is not None and windows.scope is Scope.GROUP,
+        keeps_on_reset=keeps_on_reset,
+        is_chained=windows is not None and windows.is_chained,
+        has_idle_timeout=isinstance(boundary, EventTime) and boundary.idle_timeout_ms is not None,
+        direct_columns=direct_columns,
         kind=_kind_of(operator),
     )
 
