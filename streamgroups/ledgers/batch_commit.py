@@ -176,8 +176,7 @@ def take_over_partitions(
 
     Raises:
         PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference. Also if the ledger lacks the reset of a member's
-            commit, unless under :attr:`OnRestart.CHECKPOINT`, or if a restored state is not one of the position of the ledger.
-            Nothing is changed.
+            commit, or if a restored state is not one of the position of the ledger. Nothing is changed.
         FencedMember: if a partition has another owner in the meantime. Nothing is changed.
         LedgerConflict: if another member was faster. Call it again.
         SinkUnreachable: if the sink does not answer. Call it again.
@@ -197,7 +196,9 @@ def take_over_partitions(
         positions = {tp: n for tp, n in found.items() if tp in owned}
         epochs = new_epochs(owned, found, is_owner, group_id=group_id)
         resets = stored_resets(owned, found)
-        decided = take_over(owned, positions, policy, transaction.identities(positions.keys()), resets)
+        decided = take_over(
+            owned, positions, policy, transaction.identities(positions.keys()), resets, group_id=group_id
+        )
         new = {**decided.open_at, **{tp: to for tp, (_, to) in decided.move.items()}}
         kept = {tp: it for tp, it in owned.items() if tp not in new}
         restored = restored_states(kept, positions, resets) if has_states else {}

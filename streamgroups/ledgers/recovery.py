@@ -15,8 +15,8 @@ missing, or ``p``          anything        read from ``p``
 of a reset that the        not ``c``       difference: the policy decides. ``group``: the ledger is set to ``c``;
 ledger does not contain,                   ``checkpoint``: the group is reset to ``p``; ``fail``: rejected
 a tool's
-a member's, of a reset     not ``c``       difference: the ledger was set back. ``group``, ``fail``: rejected;
-that the ledger does not                   ``checkpoint``: read from ``p``
+a member's, of a reset     not ``c``       difference: the ledger was set back. Rejected under each policy
+that the ledger does not
 contain
 of a restored savepoint    not ``c``       the ledger is set to ``c``, under each policy
 that it does not contain
@@ -30,7 +30,8 @@ resets than the ledger                     to the group is missing
 =========================  ==============  =====================================================================
 
 A member changes the ledger before it commits to the group. So a ledger that lacks the reset of a member's commit was set back: a
-backup was restored. The target of the reset is in neither of them, so ``group`` does not choose a position.
+backup was restored. The target of the reset is in neither of them, so ``group`` does not choose a position. The checkpoint contains
+the positions of the lost output, so ``checkpoint`` does not either. A reset of the group to the position of the ledger does.
 
 ``restore --state-only`` replaces the state of an offset, and not the offset: its mark also contains the last reset of the
 offset. The table compares this one. :func:`restored_states` compares the other one.
@@ -102,6 +103,8 @@ def take_over(
     policy: OnRestart,
     identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
     resets: Mapping[TopicPartition, AppliedReset] = MappingProxyType({}),
+    *,
+    group_id: str,
 ) -> TakeOver:
     """Decides about assigned partitions.
 
@@ -111,13 +114,14 @@ def take_over(
         policy: which positions apply after the group was reset. A restored savepoint applies under each policy.
         identities: the topics of the ledger's positions, as far as they are known.
         resets: the last reset that each position of the ledger contains.
+        group_id: the group, for the text of an error.
 
     Raises:
-        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every other difference. Under :attr:`OnRestart.GROUP`, if the ledger
-            lacks the reset of a member's commit.
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every other difference. Under each policy, if the ledger lacks the
+            reset of a member's commit.
 
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
-    >>> decided = take_over({p0: Owned(10), p1: Owned(7)}, {p0: 20}, OnRestart.FAIL)
+    >>> decided = take_over({p0: Owned(10), p1: Owned(7)}, {p0: 20}, OnRestart.FAIL, group_id="billing")
     >>> [decided.next_offsets[p] for p in (p0, p1)]
     [20, 7]
     >>> decided.follow[p0], decided.open_at[p1]
@@ -128,16 +132,16 @@ def take_over(
         for tp in sorted(owned.keys() & ledger.keys())
         if _differs(owned[tp], ledger[tp], resets.get(tp, NO_RESET))
     )
-    # A member's commit with a reset that the ledger lacks: the ledger was set back.
-    set_back = {tp for tp, it in owned.items() if it.is_of_member and _is_new(it, resets.get(tp, NO_RESET))}
+    of_new_resets = [
+        d for d in differences if _is_new(owned[d.topic_partition], resets.get(d.topic_partition, NO_RESET))
+    ]
+    _reject_set_back([d for d in of_new_resets if owned[d.topic_partition].is_of_member], group_id)
     move = {
         d.topic_partition: (d.ledger_next_offset, d.committed_next_offset)
-        for d in differences
-        if d.topic_partition not in set_back
-        and (policy is OnRestart.GROUP or owned[d.topic_partition].is_restored)
-        and _is_new(owned[d.topic_partition], resets.get(d.topic_partition, NO_RESET))
+        for d in of_new_resets
+        if policy is OnRestart.GROUP or owned[d.topic_partition].is_restored
     }
-    _reject(policy, [d for d in differences if d.topic_partition not in move], of_members=set_back)
+    _reject_if(policy, [d for d in differences if d.topic_partition not in move])
     open_at = {tp: o.next_offset for tp, o in owned.items() if tp not in ledger}
     kept = {tp: n for tp, n in ledger.items() if tp in owned and tp not in move}
     moved = {tp: to for tp, (_, to) in move.items()}
@@ -151,24 +155,24 @@ def take_over(
     return TakeOver({**kept, **open_at, **moved}, open_at, move, follow, differences, known, resets=now)
 
 
-def _reject(
-    policy: OnRestart, differences: Collection[LedgerDifference], *, of_members: Collection[TopicPartition]
-) -> None:
-    """Rejects the differences about which the policy does not decide.
-
-    Raises:
-        PositionsDiffer: if there are any.
-    """
-    set_back = [d for d in differences if d.topic_partition in of_members and policy is not OnRestart.CHECKPOINT]
-    if set_back:
-        raise PositionsDiffer(
-            "The ledger lacks an offset reset that members of the group have applied, so it was set back, for example by a "
-            "restored backup: " + "; ".join(map(str, set_back)) + ".",
-            remedy="Restart once with onRestart=checkpoint to continue at the positions of the ledger. To continue at other "
-            "positions, reset these partitions of the stopped group (streamgroups groups reset), then restart once with "
-            "onRestart=group.",
+def _reject_set_back(differences: Collection[LedgerDifference], group_id: str) -> None:
+    """Rejects a ledger that lacks the reset of a member's commit."""
+    if differences:
+        commands = "; ".join(
+            f"streamgroups groups reset {group_id} --topic {d.topic_partition.topic}:{d.topic_partition.partition} "
+            f"--to-offset {d.ledger_next_offset} --execute"
+            for d in differences
         )
-    if differences and policy is OnRestart.FAIL:
+        raise PositionsDiffer(
+            f"The ledger of group '{group_id}' lacks an offset reset that members of the group have applied, so it was set back, "
+            "for example by a restored backup: " + "; ".join(map(str, differences)) + ".",
+            remedy="Reset these partitions of the stopped group to the positions of the ledger, or to other ones: "
+            f"{commands}. Then restart once with onRestart=group.",
+        )
+
+
+def _reject_if(policy: OnRestart, differences: Collection[LedgerDifference]) -> None:
+    if policy is OnRestart.FAIL and differences:
         raise PositionsDiffer(
             "Ledger and group differ: " + "; ".join(map(str, differences)) + ".",
             remedy="Restart once with onRestart=group to apply an offset reset of the group to the ledger, "

@@ -356,7 +356,7 @@ def test_F2_S5_a_reset_of_a_tool_is_applied_once_although_the_commit_of_the_memb
 def test_F2_S5_the_last_reset_decides_between_ledger_and_group(
     committed: Owned, ledger_reset: AppliedReset, policy: OnRestart, continues_at: int
 ) -> None:
-    decided = take_over({P0: committed}, {P0: 20}, policy, resets={P0: ledger_reset})
+    decided = take_over({P0: committed}, {P0: 20}, policy, resets={P0: ledger_reset}, group_id="airline")
     assert decided.next_offsets == {P0: continues_at}
     assert decided.resets[P0].contains(ledger_reset) or decided.resets[P0] == committed.reset
 

@@ -82,11 +82,11 @@ ROWS = {
 def test_row(name: str, policy: OnRestart) -> None:
     row = ROWS[name]
     ledger = {} if row.ledger is None else {P0: row.ledger, P2: 1_000}
-    if (policy is FAIL and row.differs) or (policy is GROUP and row.set_back):
+    if row.set_back or (policy is FAIL and row.differs):
         with pytest.raises(PositionsDiffer, match=rf"flights-0: ledger 20, group {row.group.next_offset} \([+-]"):
-            take_over({P0: row.group}, ledger, policy, resets={P0: row.reset})
+            take_over({P0: row.group}, ledger, policy, resets={P0: row.reset}, group_id="g")
         return
-    decided = take_over({P0: row.group}, ledger, policy, resets={P0: row.reset})
+    decided = take_over({P0: row.group}, ledger, policy, resets={P0: row.reset}, group_id="g")
     expected = row.group_wins if policy is GROUP else row.checkpoint_wins
     assert decided.next_offsets == {P0: expected}, "partitions of other members are left alone"
     assert decided.open_at == ({P0: expected} if row.ledger is None else {})
@@ -99,29 +99,30 @@ def test_row(name: str, policy: OnRestart) -> None:
     assert decided.resets == {P0: row.reset if row.reset.contains(of_group) else of_group}
 
 
-def test_X2_a_reset_that_only_the_group_contains_names_both_remedies() -> None:
+@pytest.mark.parametrize("policy", OnRestart)
+def test_X2_a_ledger_that_lacks_a_members_reset_names_the_positions_of_the_ledger(policy: OnRestart) -> None:
     """A backup has the ledger at 100. Since then the group was reset, and was read to 500."""
     owned = {P0: Owned(500, WRITTEN, reset=R1), P1: Owned(7)}
     with pytest.raises(PositionsDiffer) as rejected:
-        take_over(owned, {P0: 100, P1: 7}, GROUP)
+        take_over(owned, {P0: 100, P1: 7}, policy, group_id="board")
     assert rejected.value.what == (
-        "The ledger lacks an offset reset that members of the group have applied, so it was set back, for example by a restored "
-        "backup: flights-0: ledger 100, group 500 (+400)."
+        "The ledger of group 'board' lacks an offset reset that members of the group have applied, so it was set back, for example "
+        "by a restored backup: flights-0: ledger 100, group 500 (+400)."
     )
-    assert take_over(owned, {P0: 100, P1: 7}, CHECKPOINT).next_offsets == {P0: 100, P1: 7}
-    assert "onRestart=checkpoint" in rejected.value.remedy
-    # The second remedy: a tool resets the group.
-    assert "groups reset" in rejected.value.remedy
+    command = "streamgroups groups reset board --topic flights:0 --to-offset 100 --execute"
+    assert command in rejected.value.remedy
+    assert "onRestart=group" in rejected.value.remedy
+    # Another position of the group works too.
     by_tool = {P0: Owned(90, FOREIGN, reset=R2), P1: Owned(7)}
-    assert take_over(by_tool, {P0: 100, P1: 7}, GROUP).move == {P0: (100, 90)}
+    assert take_over(by_tool, {P0: 100, P1: 7}, GROUP, group_id="board").move == {P0: (100, 90)}
 
 
 def test_F2_an_import_to_an_offset_below_the_ledger_is_followed() -> None:
     """At that offset, a member has been before: the number alone is that of a missing commit."""
     imported = Owned.committed(10, ToolMark(AppliedReset(1732334879123, "a")).encode())
-    decided = take_over({P0: imported}, {P0: 20}, GROUP)
+    decided = take_over({P0: imported}, {P0: 20}, GROUP, group_id="g")
     assert (decided.next_offsets, decided.move) == ({P0: 10}, {P0: (20, 10)})
-    again = take_over({P0: imported}, {P0: 15}, GROUP, resets=decided.resets)
+    again = take_over({P0: imported}, {P0: 15}, GROUP, resets=decided.resets, group_id="g")
     assert (again.next_offsets, again.differences) == ({P0: 15}, ())
 
 
@@ -145,14 +146,14 @@ def test_C3_a_restored_savepoint_moves_the_ledger_under_each_policy(policy: OnRe
 def test_C3_a_restored_savepoint_does_not_hide_another_difference() -> None:
     owned = {P0: Owned(5, FOREIGN, reset=R1, is_restored=True), P1: Owned(7, FOREIGN, reset=R1)}
     with pytest.raises(PositionsDiffer) as rejected:
-        take_over(owned, {P0: 20, P1: 20}, FAIL)
+        take_over(owned, {P0: 20, P1: 20}, FAIL, group_id="g")
     assert rejected.value.what == "Ledger and group differ: flights-1: ledger 20, group 7 (-13)."
 
 
 def test_every_difference_is_named_and_the_way_out() -> None:
     owned = {P0: Owned(5, FOREIGN), P1: Owned(9), P2: Owned(3)}
     with pytest.raises(PositionsDiffer) as rejected:
-        take_over(owned, {P0: 20, P1: 7, P2: 3}, FAIL)
+        take_over(owned, {P0: 20, P1: 7, P2: 3}, FAIL, group_id="g")
     assert rejected.value.what == (
         "Ledger and group differ: flights-0: ledger 20, group 5 (-15); flights-1: ledger 7, group 9 (+2)."
     )
@@ -189,10 +190,12 @@ def test_ledger_and_reader_are_at_the_same_position(
         and it.next_offset != known[tp].next_offset
         and not known[tp].reset.contains(it.reset)
     }
-    if policy is GROUP and known_set_back:
-        with pytest.raises(PositionsDiffer, match="The ledger lacks an offset reset"):
+    if known_set_back:
+        before = dict(ledger.positions([*known, *fence_partitions(known)]))
+        with pytest.raises(PositionsDiffer, match="lacks an offset reset"):
             take_over_partitions(ledger, owned, policy, group_id="g", is_owner=owner)
-        policy = CHECKPOINT
+        assert ledger.positions([*known, *fence_partitions(known)]) == before
+        return
     decided = take_over_partitions(ledger, owned, policy, group_id="g", is_owner=owner)
     assert ledger.positions(owned) == decided.next_offsets
     others = known.keys() - owned.keys()

@@ -89,8 +89,8 @@ MUTANTS = (
         "L22",
         "ledgers",
         "streamgroups/ledgers/recovery.py",
-        "if d.topic_partition not in set_back",
-        "if True",
+        "for d in of_new_resets if owned[d.topic_partition].is_of_member]",
+        "for d in of_new_resets if False]",
         "a restored ledger moves forward to a member's commit after a reset: output is lost",
     ),
     Mutant(

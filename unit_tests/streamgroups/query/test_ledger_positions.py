@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.checkpoints.offset import BatchOffset
+from streamgroups.checkpoints.restart import OnRestart, resume_finished, resume_unfinished
 from streamgroups.errors import FencedBatch, FencedMember, LedgerConflict, PositionsDiffer
 from streamgroups.fakes import FakeLedger, Moment
 from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
@@ -184,3 +185,21 @@ def test_S11_a_batch_of_another_topic_is_fenced_whatever_the_numbers() -> None:
         transaction.advance({P0: 10})
     commit_batch(sink.ledger, batch, "rows", identities={"board": {P0: FIRST}})
     assert sink.ledger.identities_of("board", [P0]) == {P0: FIRST}, "the ids come with the first batch"
+
+
+@pytest.mark.parametrize("first_offset", [45, 20])
+def test_X2_S5_the_remedy_for_a_restored_backup_works_with_the_checkpoint(first_offset: int) -> None:
+    """A backup has the ledger at 20. Since then the group was reset, and the last batch of the checkpoint was written to 50."""
+    sink, reset = Sink(p0=20), AppliedReset(1, "a")
+    last = BatchOffset(3, (OffsetRange(P0, first_offset, 50),), resets={P0: reset})
+    before = sink.ledger.positions([P0, *fence_partitions([P0])])
+    for policy in (OnRestart.GROUP, OnRestart.CHECKPOINT, OnRestart.FAIL, OnRestart.GROUP):
+        with pytest.raises(PositionsDiffer, match="lacks an offset reset"):
+            ledger_of(sink, policy).take_over({P0: Owned(50, epoch=7, reset=reset)}, other)
+        assert sink.ledger.positions([P0, *fence_partitions([P0])]) == before
+    by_tool = {P0: Owned(20, Origin.FOREIGN, epoch=7, reset=AppliedReset(2, "b"))}
+    owned = ledger_of(sink).take_over(by_tool, other)
+    assert resume_finished(last, owned, OnRestart.GROUP).next_offsets == {P0: 20}
+    resumed = resume_unfinished(last, owned, OnRestart.GROUP)
+    assert resumed.next_offsets == {P0: 20}
+    assert resumed.replay == ((OffsetRange(P0, 20, 50),) if first_offset == 20 else ())
