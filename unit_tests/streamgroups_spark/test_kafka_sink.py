@@ -293,7 +293,7 @@ def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced(world: W
 
 def test_X4_a_batch_with_records_does_not_repeat_a_no_data_batch(world: World) -> None:
     """The checkpoint is set back to batch 3. After the restart batch 4 has records, and emits the windows of the no-data batch."""
-    world.seen = BatchInfo((replace(FACTS, query_id="5f2c", has_state=True),), 4, None, (P0, P1))
+    world.seen = BatchInfo((replace(FACTS, query_id="5f2c", may_repeat_no_data=True),), 4, None, (P0, P1))
     world.add_entry(P1, NO_DATA_BATCH)
     with pytest.raises(FencedBatch, match=r"Batch 4 of group 'airline' was rejected.*no-data batch 4"):
         world.sent()

@@ -150,7 +150,7 @@ def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced_before_i
 
 
 def test_X4_a_batch_with_records_does_not_repeat_a_no_data_batch(world: World) -> None:
-    world.seen = BatchInfo((replace(FACTS, query_id="5f2c", has_state=True),), 4)
+    world.seen = BatchInfo((replace(FACTS, query_id="5f2c", may_repeat_no_data=True),), 4)
     world.status(NO_DATA_BATCH.positions)
     with pytest.raises(FencedBatch, match="no-data batch 4"):
         world.run(4)

@@ -163,7 +163,8 @@ class BatchFacts:
         marks: the metadata of the committed positions at which the ranges begin. A partition whose position has changed since
             is left out.
         query_id: Spark's id of the query. ``None`` if the source does not have it.
-        has_state: whether Spark keeps state of the stream, so that the query can have no-data batches. Also if that is unknown.
+        may_repeat_no_data: whether a batch with records can repeat a no-data batch: Spark keeps state of the stream, or that is
+            unknown, and a Kafka sink has not yet committed a batch of this run.
     """
 
     end: Mapping[str, Any]
@@ -180,7 +181,7 @@ class BatchFacts:
     form: str = ""
     marks: Mapping[TopicPartition, str] = field(default_factory=dict)
     query_id: str | None = None
-    has_state: bool = False
+    may_repeat_no_data: bool = False
 
     @property
     def states(self) -> States:

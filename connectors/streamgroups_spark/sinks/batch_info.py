@@ -191,7 +191,7 @@ def batch_info(batch: LoggedBatch, session: str, *, to_commit: bool = False, con
 def number_of(batch: BatchInfo, checkpoint: str) -> QueryBatch | None:
     """Returns the number of a batch that a sink compares with its last no-data batch.
 
-    ``None`` for a no-data batch, and for a query without state of Spark, which has no such batches.
+    ``None`` for a no-data batch, and for a batch that cannot repeat one.
 
     Args:
         batch: the batch.
@@ -200,7 +200,7 @@ def number_of(batch: BatchInfo, checkpoint: str) -> QueryBatch | None:
     Raises:
         SinkUnreachable: if the checkpoint cannot be read. It is read only if no source has the id of the query.
     """
-    if batch.no_data_batch is not None or not any(source.has_state for source in batch.sources):
+    if batch.no_data_batch is not None or not any(source.may_repeat_no_data for source in batch.sources):
         return None
     query_id = batch.query_id or query_id_of(checkpoint)
     return None if query_id is None else QueryBatch(query_id, batch.batch_id)

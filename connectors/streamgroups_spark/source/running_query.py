@@ -139,6 +139,8 @@ class RunningQuery:
         )
         self._cluster = cluster
         self._member: KafkaMember | None = None
+        #: Whether a Kafka sink has committed a batch of this run.
+        self._has_written = False
         resets = Resets()
         metadata_store: MetadataStore = NoMetadata()
         if not isinstance(options.subscription, Partitions):
@@ -395,6 +397,7 @@ class RunningQuery:
         if run is None:
             return None
         if isinstance(question, BatchWritten):
+            self._has_written = True
             if self._member is not None:
                 self._member.written(run.number)
             return True
@@ -411,7 +414,9 @@ class RunningQuery:
             states_run_id=self._states_run_id,
             form=self._form,
             query_id=None if self.facts is None else self.facts.query_id,
-            has_state=self.facts is None or bool(self.facts.operators or self.facts.unknown_operators),
+            # The first batch is compared. Later ones of the same run have greater numbers.
+            may_repeat_no_data=not self._has_written
+            and (self.facts is None or bool(self.facts.operators or self.facts.unknown_operators)),
         )
         # While it warms up, a query has no member yet and reads nothing.
         snapshot = self._snapshot(to_commit=question.to_commit, confirmed=question.confirmed)
