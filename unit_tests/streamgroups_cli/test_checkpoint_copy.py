@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from streamgroups.checkpoints.spark_kafka import PUNCTUATIONS
 from streamgroups.partitions import TopicPartition
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles
 from unit_tests.cli_runner import CommandLine, Result
@@ -300,9 +301,38 @@ def test_X4_a_copy_does_not_leave_out_a_no_data_batch(cli: CommandLine, tmp_path
     rejected = copy(cli, old, tmp_path / "new", "--execute")
     assert "leaves out no-data batch 15, which is planned" in rejected.err
     assert "trigger availableNow" in rejected.err
+    # The batch always fails, or the sink is an upsert.
+    assert copy(cli, old, tmp_path / "accepted", "--execute", "--accept-repeated-output").code == 0
     # A batch with records changes the positions of the group, which a restart compares.
     _with_own_source(old, {15: 3})
     assert copy(cli, old, tmp_path / "new", "--execute").code == 0
+
+
+def test_X4_a_copy_does_not_leave_out_a_no_data_batch_after_a_batch_with_records(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    old = _with_own_source(golden("4.2-hdfs", tmp_path / "old"), {12: 1, 13: 2, 14: 2, 15: 3})
+    rejected = copy(cli, old, tmp_path / "new", "--batch", "12", "--execute")
+    assert (rejected.code, (tmp_path / "new").exists()) == (3, False)
+    assert "leaves out no-data batch 14, which is committed" in rejected.err
+    assert "Use --batch 14, or a later one." in rejected.err
+    assert copy(cli, old, tmp_path / "new", "--batch", "14", "--execute").code == 0
+
+
+def test_X4_a_batch_of_another_source_is_no_no_data_batch(cli: CommandLine, tmp_path: Path) -> None:
+    old = _with_own_source(golden("4.2-hdfs", tmp_path / "old"), {13: 1, 14: 2, 15: 2})
+    for batch in (14, 15):
+        log = old / "offsets" / str(batch)
+        log.write_text(log.read_text() + f'\n{{"orders":{{"0":{batch}}}}}')
+    aged(old)
+    assert copy(cli, old, tmp_path / "kafka", "--batch", "14", "--execute").code == 0
+    # Punctuations are no records.
+    for batch in (14, 15):
+        log = old / "offsets" / str(batch)
+        punctuations = json.dumps({"kind": PUNCTUATIONS, "group": "board", "time": batch})
+        log.write_text(log.read_text().rsplit("\n", 1)[0] + "\n" + punctuations)
+    aged(old)
+    assert "leaves out no-data batch 15" in copy(cli, old, tmp_path / "new", "--batch", "14").err
 
 
 def test_C5_a_copy_of_a_query_with_several_groups_keeps_them(cli: CommandLine, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
 from streamgroups.checkpoints.spark_batches import SourceBatch, SourceKind
 from streamgroups.checkpoints.spark_copy import (
@@ -21,6 +22,7 @@ from streamgroups.checkpoints.spark_copy import (
     with_group,
     with_schemas_at,
 )
+from streamgroups.checkpoints.spark_kafka import punctuation_group
 from streamgroups.checkpoints.spark_logs import Operator
 from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.errors import CheckpointRejected, InvalidOption, PartlyDone
@@ -91,7 +93,7 @@ def chosen_batch(files: CheckpointFiles, batch_id: int | None) -> tuple[int, int
 
 
 def reject_repeated_output(files: CheckpointFiles, plan: CopyPlan, planned: Batch | None) -> None:
-    """Checks that the next batch of the old checkpoint is no no-data batch of this library.
+    """Checks that no later batch of the old checkpoint is a no-data batch of a query of this library.
 
     Its output can be written, and the positions of the group do not show it. The copy has another query id, so the sink of the
     copy does not recognize it, and the next batch with records repeats it.
@@ -106,27 +108,30 @@ def reject_repeated_output(files: CheckpointFiles, plan: CopyPlan, planned: Batc
         OSError: if the checkpoint cannot be read.
         ValueError: if a file of it has another format.
     """
-    id_ = plan.batch.batch_id + 1
-    if planned is not None and planned.batch_id == id_:
-        following = planned
-    elif id_ <= plan.last:
-        following = read_batch(files, id_)
-    else:
+    if not plan.operators or all(it.kind is not SourceKind.STREAMGROUPS for it in plan.batch.sources):
         return
-    own = [it for it in following.sources if it.kind is SourceKind.STREAMGROUPS]
-    if not own or not plan.operators or any(it.start != it.end for it in own):
+    # The last one is named: the batches before it are left out with it.
+    later = (read_batch(files, it) for it in range(plan.last, plan.batch.batch_id, -1))
+    found = next(filter(_is_no_data, chain([] if planned is None else [planned], later)), None)
+    if found is None:
         return
-    state = "planned" if following.commit is None else "committed"
+    state = "planned" if found.commit is None else "committed"
     raise CheckpointRejected(
-        f"The copy leaves out no-data batch {id_}, which is {state}: the query would write its windows, and its other output "
-        "without new records, twice.",
+        f"The copy leaves out no-data batch {found.batch_id}, which is {state}: the query would write its windows, and its other "
+        "output without new records, twice.",
         remedy=(
             "Start the old query once with the trigger availableNow, which finishes the batch, and copy again."
-            if following.commit is None
-            else f"Use --batch {id_}, or a later one."
+            if found.commit is None
+            else f"Use --batch {found.batch_id}, or a later one."
         )
-        + " Or use --group for a query with an output of its own.",
+        + " Or use --group for a query with an output of its own. If the output may be written twice, for example to an upsert, "
+        "use --accept-repeated-output.",
     )
+
+
+def _is_no_data(batch: Batch) -> bool:
+    """Whether no source has new records. Punctuations are no records."""
+    return all(it.start == it.end or punctuation_group(it.end) is not None for it in batch.sources)
 
 
 def records_of(sources: Sequence[SourceBatch]) -> str:

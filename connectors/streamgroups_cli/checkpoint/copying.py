@@ -79,6 +79,13 @@ def copy(
     allow_running: Annotated[
         bool, typer.Option("--allow-running", help="Copy although the query has written within the last minute.")
     ] = False,
+    accept_repeated_output: Annotated[
+        bool,
+        typer.Option(
+            "--accept-repeated-output",
+            help="Accept that the output of a no-data batch after the copied one is written again.",
+        ),
+    ] = False,
     execute: ExecuteOption = False,
     output: OutputOption = Output.table,
 ) -> None:
@@ -98,7 +105,7 @@ def copy(
         chosen, last, planned = chosen_batch(files, batch)
         _require_stopped(files, allow_running=allow_running)
         plan = plan_copy(files, copied, read_batch(files, chosen), last, group)
-        if group is None:
+        if group is None and not accept_repeated_output:
             reject_repeated_output(files, plan, planned)
     require_empty(copied, files)
     if target is not None:
