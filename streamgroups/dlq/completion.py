@@ -30,7 +30,7 @@ class BatchOfLetters:
         groups: the group by which each topic is read.
         topic_ids: the id of each topic, as far as it is known.
         ranges: the ranges that the batch reads, by group.
-        query_id: the id of the query of a no-data batch, which reads no ranges.
+        query_id: the id of the query, which its checkpoint contains. Empty if it is unknown.
     """
 
     query: str
@@ -43,20 +43,26 @@ class BatchOfLetters:
 
     @property
     def input(self) -> str:
-        """Identifies what the batch reads. Members of a group, and queries, never read the same at the same time.
+        """Identifies the input of the batch, with its time: the id of the query, or the ranges if the id is unknown.
 
+        Members of a group have checkpoints with ids of their own. A replay has the same id, but can have fewer ranges, if another
+        member then owns some of the partitions.
+
+        >>> BatchOfLetters("board", 9, "billing", query_id="5f2c").input
+        '5f2c'
         >>> from streamgroups.partitions import TopicPartition
         >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
         >>> BatchOfLetters("board", 9, "billing", topic_ids={"flights": "AbC1"}, ranges={"billing": [r]}).input
         'billing:flights@AbC1-0[10,20)'
         """
+        if self.query_id:
+            return self.query_id
         read = sorted((group_id, r) for group_id, ranges in self.ranges.items() for r in ranges)
-        found = [
+        return " ".join(
             f"{group_id}:{tp.topic}@{self.topic_ids.get(tp.topic, '')}-{tp.partition}[{r.next_offset},{r.end_offset})"
             for group_id, r in read
             for tp in (r.topic_partition,)
-        ]
-        return " ".join(found) or self.query_id
+        )
 
 
 def complete(
@@ -72,7 +78,7 @@ def complete(
 
     Rows of one record that fail in one step, such as the lines of an order, are one letter if their key, value and headers are
     equal: a redrive sends the record once. Otherwise they are numbered, as are equal letters without origin. These are identified
-    by their batch, with its time and ranges, and their content.
+    by their query, the time of their batch, and their content.
 
     >>> failure = {"step": "decode", "error_class": "ValueError", "error": "no JSON", "topic": "flights", "partition": 3,
     ...            "offset": 42, "headers": [{"key": "streamgroups.dlq.attempt", "value": b"1"}]}

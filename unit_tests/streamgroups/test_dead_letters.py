@@ -217,3 +217,15 @@ def test_P4_X9_equal_rows_of_two_members_in_batches_of_one_moment_are_two_letter
     both = replace(BATCH, ranges={"sales": [OffsetRange(P[1], 0, 1), OffsetRange(P[0], 0, 1)], **reads[0]})
     reordered = replace(BATCH, ranges={**reads[0], "sales": [OffsetRange(P[0], 0, 1), OffsetRange(P[1], 0, 1)]})
     assert both.input == reordered.input
+
+
+def test_P4_X9_a_replay_with_other_ranges_has_the_same_ids() -> None:
+    """Another member owns a partition after the restart, so the replay reads only the other one."""
+    first, other = (OffsetRange(tp, 0, 10) for tp in P[:2])
+    batches = [
+        replace(BATCH, query_id=query_id, ranges={"billing": ranges})
+        for query_id in ("5f2c", "a1")
+        for ranges in ([first, other], [first])
+    ]
+    ids = [it.id for batch in batches for it in complete([failure()], batch)]
+    assert ids[0] == ids[1] != ids[2] == ids[3]

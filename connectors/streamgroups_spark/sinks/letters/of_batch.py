@@ -83,7 +83,7 @@ def letters_of(output: LetterOutput, tasks: Sequence[TaskLetters], n_rows: int, 
             if it.topic_id is not None
         },
         batch.reads,
-        "" if batch.no_data_batch is None else batch.no_data_batch.query_id,
+        batch.query_id or "",
     )
     letters = list(complete(failures_in(tasks), facts, lambda text: redacted(text, ())))
     n_read = sum(len(r) for r in batch.ranges)
