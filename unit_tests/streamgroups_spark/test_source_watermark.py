@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -21,7 +22,8 @@ from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.groups.subscription import Partitions
-from streamgroups.partitions import OffsetRange
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Committed
 from streamgroups.query.available_offsets import at_once
 from streamgroups.query.imported_time import ImportedTime, StoredWatermarks
 from streamgroups.query.trigger_limits import Limits
@@ -257,6 +259,29 @@ class TestThatItTravels:
             seen.append(watermark(run))
         # The records 120 and 140 of partition 0 are read again, and are not late.
         assert list(dict.fromkeys(seen)) == [At(100), At(120), At(140), At(200)]
+
+    def test_W2_a_live_reset_forward_keeps_the_known_time_without_the_stored_one(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read = world.metadata_store.read
+
+        def reject(group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+            if group_id == event_time_group_of("airline"):
+                raise BrokerUnreachable("No answer.")
+            return read(group_id, partitions)
+
+        monkeypatch.setattr(world.metadata_store, "read", reject)
+        run = Run(world, "alice", time=AS_READ).start()
+        happen(world, 0, 700)
+        happen(world, 1, 400)
+        assert watermark(read_all(run)) == At(400)
+        happen(world, 0, 100)
+        world.order(2, 1)
+        happen(world, 1, 900)
+        for _ in range(5):
+            world.clock.advance(5_000)
+            run.batch()
+        assert watermark(run) == At(700)
 
     def test_without_a_metadata_group_time_waits_for_records(
         self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

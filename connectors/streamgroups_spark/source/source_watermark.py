@@ -153,11 +153,18 @@ class QueryTime(Times):
         committed = self._read(new)
         metadata = {tp: c.metadata for tp, c in committed.items()}
         read = read_entries(event_time_group_of(self._group_id), metadata, lambda _, text: read_time(text))
-        times: dict[TopicPartition, PartitionTime | None] = {
-            tp: (time_of_assigned(read.get(tp), committed[tp].next_offset, positions[tp]) if tp in committed else None)
-            or PartitionTime(next_offset=positions[tp])
-            for tp in new
-        }
+        known = self._state.partitions
+
+        def time_of(tp: TopicPartition) -> PartitionTime | None:
+            if tp in committed:
+                return time_of_assigned(read.get(tp), committed[tp].next_offset, positions[tp])
+            # Without a stored time, such as without the metadata group, the last known one.
+            last = known.get(tp)
+            if last is None or last.next_offset is None:
+                return None
+            return time_of_assigned(last, last.next_offset, positions[tp])
+
+        times = {tp: time_of(tp) or PartitionTime(next_offset=positions[tp]) for tp in new}
         with self._lock:
             self._state = add_partitions(self._state, times)
 
