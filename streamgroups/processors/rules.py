@@ -164,7 +164,10 @@ def _letters(processor: Processor, line: Lines) -> Iterator[Problem]:
     if not keeps_letters(mode or "append", key or (), marker):
         what = "With this mode a dead letter replaces or deletes others."
         yield Problem(
-            line("dead_letters", "mode"), "dead_letters.mode", what, "Remove 'mode', or use 'upsert' with 'key: [id]'."
+            line("dead_letters", "mode"),
+            "dead_letters.mode",
+            what,
+            "Remove 'mode', or use 'upsert' with 'id' in 'key'.",
         )
     known = letters.connection and processor.source.connection
     if letters.kind is SinkKind.KAFKA and known and letters.connection != processor.source.connection:

@@ -326,7 +326,9 @@ def test_X9_a_table_in_which_letters_replace_others_is_rejected(setting: dict[st
         check_letter_mode(DeltaSink(uri="/data/dead", **setting))
 
 
-@pytest.mark.parametrize("setting", [{}, {"mode": "upsert", "key": ("id",)}])
+@pytest.mark.parametrize(
+    "setting", [{}, {"mode": "upsert", "key": ("id",)}, {"mode": "upsert", "key": ("id", "failed_at")}]
+)
 def test_X9_a_table_that_keeps_each_letter_is_accepted(setting: dict[str, Any]) -> None:
     check_letter_mode(DeltaSink(uri="/data/dead", **setting))
     check_letter_mode(letter_table(PostgresSink(conninfo="postgresql://db/flights", table="dead", **setting)))
