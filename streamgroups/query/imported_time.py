@@ -11,7 +11,8 @@ A query with ``sg.with_event_time`` stores the time of each partition in a metad
 (:mod:`streamgroups.event_time.stored_time`), and one with ``time="group"`` in its commits
 (:mod:`streamgroups.query.group_time`). The queries of the other group can run anywhere, and can be stopped. So its
 partitions are those of the topics that its members read or have read. A group without members has the partitions with stored
-offsets only: a query with ``assign`` is no member, and does not read the others. A member has committed its starting positions.
+offsets only: a query with ``assign`` is no member, and does not read the others. A member has
+committed its starting positions, except those of added partitions that it has not read.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ MUTANTS = (
         "L7",
         "ledgers",
         "streamgroups/ledgers/recovery.py",
-        "and _is_new(owned[d.topic_partition], resets.get(d.topic_partition, NO_RESET))",
-        "",
-        "the ledger moves forward to a member's commit: output is lost",
+        "d for d in differences if _is_new(owned[d.topic_partition], resets.get(d.topic_partition, NO_RESET))",
+        "d for d in differences",
+        "a member's commit above the ledger counts as one after a reset: a restored ledger stops its query",
     ),
     Mutant(
         "L8",
