@@ -25,18 +25,19 @@ NOW_MS = 1_732_334_000_000
 
 
 class States:
-    """The state files of the group ``board``, whose clock is that of the cluster.
+    """The state files of a group, whose clock is that of the cluster.
 
     Args:
         cli: the command line.
         location: the location of the files.
+        group_id: the group.
     """
 
-    def __init__(self, cli: CommandLine, location: Path) -> None:
-        self._cli, self.location = cli, location
+    def __init__(self, cli: CommandLine, location: Path, group_id: str = "board") -> None:
+        self._cli, self.location, self._group_id = cli, location, group_id
         cli.clock.now_ms = NOW_MS
         cli.cluster.create_topic("flights", 2)
-        self.files = files_below(str(location), "board", "windows")
+        self.files = files_below(str(location), group_id, "windows")
 
     def write(
         self,
@@ -56,20 +57,20 @@ class States:
             identity = TopicIdentity(cluster_id, identity.topic_id)
         state = PartitionState(OffsetRange(tp, end - 1 if first is None else first, end), 0, identity)
         new = NewState(state, {"0": [*before, pa.table({"n": [1]})]})
-        files = files_below(str(self.location), "board", operator)
-        StateStore(Operator("board", operator, "", SCHEMA), files).write(file, [new])
+        files = files_below(str(self.location), self._group_id, operator)
+        StateStore(Operator(self._group_id, operator, "", SCHEMA), files).write(file, [new])
         written_s = time.time() - minutes_ago * 60
-        os.utime(self.location / "board" / operator / str(file), (written_s, written_s))
+        os.utime(self.location / self._group_id / operator / str(file), (written_s, written_s))
         return file
 
     def path(self, file: StateFileName) -> Path:
         """The path of a file."""
-        return self.location / "board" / "windows" / str(file)
+        return self.location / self._group_id / "windows" / str(file)
 
     def commit(self, next_offset: int, file: StateFileName | None = None, tp: TopicPartition = P0) -> None:
         """Commits an offset, which names a state."""
         mark = "" if file is None else CommitMark(False, state=Named(file, next_offset)).encode()
-        self._cli.cluster.commit("board", {tp: next_offset}, mark)
+        self._cli.cluster.commit(self._group_id, {tp: next_offset}, mark)
 
     def left(self) -> set[StateFileName]:
         """The files that exist."""

@@ -228,6 +228,15 @@ class Processor:
         return self.checkpoint is not None and policy.lower() == "checkpoint"
 
     @property
+    def accepts_added_partitions(self) -> bool:
+        """Whether its source reads partitions that were added to a topic, also with state (SEMANTICS C4).
+
+        >>> Processor("late", Source("prod", {"onAddedPartitions": "continue"})).accepts_added_partitions
+        True
+        """
+        return self.source.options.get("onAddedPartitions", "fail").strip().lower() == "continue"
+
+    @property
     def state_location(self) -> str | None:
         """The option ``stateLocation`` of the source; ``None``: a directory of the machine that runs it."""
         return self.source.options.get("stateLocation")

@@ -120,11 +120,21 @@ def test_C4_a_reset_of_all_partitions_gives_an_added_one_no_offset(cli: CommandL
         rejected = cli(*arguments, "--topic", "flights", *more)
         assert (rejected.code, committed(cli)) == (1, {P0: 20})
         assert "flights-1 has no committed offset, and the partitions before have one" in rejected.err
-        assert "Reset the other partitions: --topic flights:0." in rejected.err
+        assert "Reset the other partitions: streamgroups groups reset board --topic flights:0." in rejected.err
         assert "name the added partitions too: --topic flights:1." in rejected.err
     assert cli(*arguments, "--topic", "flights", "--topic", "flights:1", *location).code == 1
     assert cli(*arguments, "--topic", "flights:0,1", *location).code == 0
     assert committed(cli) == {P0: 0, P1: 0}
+
+
+def test_C4_the_remedy_names_the_partitions_of_all_topics(cli: CommandLine, states: States) -> None:
+    cli.cluster.create_topic("orders", 3)
+    cli.cluster.commit("board", {TopicPartition("orders", 0): 0})
+    rejected = cli(
+        "groups", "reset", "board", "--topic", "flights", "--topic", "orders", "--to-earliest", "--ignore-state"
+    )
+    assert "groups reset board --topic flights:0 --topic orders:0. The queries" in rejected.err
+    assert "the added partitions too: --topic flights:1 --topic orders:1,2." in rejected.err
 
 
 def test_C4_a_group_without_states_gets_an_offset_for_an_added_partition(cli: CommandLine, states: States) -> None:

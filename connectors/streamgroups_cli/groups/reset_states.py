@@ -7,7 +7,7 @@ a state, as :mod:`streamgroups.state.state_lookup` decides; the plan makes the s
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from streamgroups.errors import GroupRejected, PartitionsAdded, UnknownGroup
@@ -107,25 +107,27 @@ def require_no_added(plans: Sequence[GroupPlan]) -> None:
     for plan in plans:
         if not (plan.has_states and plan.added) or plan.live is not None:
             continue
-        topic, count = plan.added[0].topic, len(plan.added)
-        same = [tp for tp in plan.added if tp.topic == topic]
-        kept = sorted({m.topic_partition for m in plan.moves if m.topic_partition.topic == topic} - set(same))
+        first, count = plan.added[0], len(plan.added)
+        kept = {m.topic_partition for m in plan.moves}.difference(plan.added)
         raise PartitionsAdded(
             f"{listed(plan.added)} {'has' if count == 1 else 'have'} no committed offset, and the partitions before have one: "
             f"partitions were added to the topic, or their offsets were deleted. Group '{plan.group_id}' keeps state by key, and its queries read a partition "
             "that has an offset. The later records of a key can be in another partition than its state, which would split "
             "its results. Nothing was changed.",
-            remedy=f"Reset the other partitions: --topic {_scope(topic, kept)}. The queries then fail before they read the "
-            "added ones, unless they have onAddedPartitions=continue. If the producers choose the partition of each key "
-            f"themselves, and keep it, name the added partitions too: --topic {_scope(topic, same)}.",
+            remedy=f"Reset the other partitions: streamgroups groups reset {shlex.quote(plan.group_id)}{_scope(kept)}. The queries "
+            "then fail before they read the added ones, unless they have onAddedPartitions=continue. If the producers choose "
+            f"the partition of each key themselves, and keep it, name the added partitions too:{_scope(plan.added)}.",
             group=plan.group_id,
-            topic=topic,
-            partition=same[0].partition if count == 1 else None,
+            topic=first.topic,
+            partition=first.partition if count == 1 else None,
         )
 
 
-def _scope(topic: str, partitions: Sequence[TopicPartition]) -> str:
-    return shlex.quote(f"{topic}:{','.join(str(tp.partition) for tp in partitions)}")
+def _scope(partitions: Collection[TopicPartition]) -> str:
+    numbers: dict[str, list[str]] = {}
+    for tp in sorted(partitions):
+        numbers.setdefault(tp.topic, []).append(str(tp.partition))
+    return "".join(f" --topic {shlex.quote(topic + ':' + ','.join(it))}" for topic, it in numbers.items())
 
 
 def require_states(plans: Sequence[GroupPlan], *, execute: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamgroups.durations import parse_duration_ms
@@ -121,6 +121,7 @@ def read_from(group: ProcessorGroup, text: str) -> None:
 
     Raises:
         GroupRejected: if the processor has run, and its checkpoint would undo the reset.
+        PartitionsAdded: if a topic has more partitions, the processor keeps state, and its source does not accept them.
     """
     declared = group.processor
     if declared.undoes_resets and group.cluster.groups.committed_offsets([group.group_id])[group.group_id]:
@@ -134,6 +135,8 @@ def read_from(group: ProcessorGroup, text: str) -> None:
 
     cluster = group.cluster
     plans = plan_scenario(cluster, [group.group_id], group.scope(), scenario_of(text, cluster.now_ms()))
+    if declared.accepts_added_partitions:
+        plans = [replace(it, added=()) for it in plans]
     change = ChangeOptions(execute=True, state_location=group.state_location)
     carry_out(cluster, plans, change, why=f"before a start from {text}")
 
