@@ -151,6 +151,7 @@ def test_C2_C3_the_same_group_with_a_ledger_continues_with_the_windows_of_spark(
 
     def run(checkpoint: Path) -> None:
         session = spark.newSession()
+        sg.register(session)
         session.conf.set("spark.sql.shuffle.partitions", "2")
         source = session.readStream.format("streamgroups").options(**options).load()
         timed = source.withColumn("key", F.expr("cast(key AS string)")).withWatermark("timestamp", "1 minute")
