@@ -37,7 +37,7 @@ class States:
         self._cli, self.location, self._group_id = cli, location, group_id
         cli.clock.now_ms = NOW_MS
         cli.cluster.create_topic("flights", 2)
-        self.files = files_below(str(location), group_id, "windows")
+        self.files = files_below(str(location), self._group_id, "windows")
 
     def write(
         self,

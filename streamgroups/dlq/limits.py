@@ -145,12 +145,14 @@ def keeps_letters(mode: str, key: Sequence[str], delete_marker: str | None) -> b
         key: the columns of its key.
         delete_marker: the column that deletes rows; ``None`` without.
 
-    >>> keeps_letters("append", (), None), keeps_letters("upsert", ("id", "failed_at"), None)
-    (True, True)
-    >>> keeps_letters("upsert", ("topic",), None)
-    False
+    A key that contains ``id`` is unique for each letter. The key of a partitioned table also contains its partition column.
+
+    >>> keeps_letters("append", (), None), keeps_letters("upsert", ("id",), None), keeps_letters("upsert", ("topic",), None)
+    (True, True, False)
+    >>> keeps_letters("upsert", ("id", "failed_at"), None)
+    True
     """
-    return mode == "append" or (mode == "upsert" and "id" in key and delete_marker is None)
+    return mode == "append" or (mode == "upsert" and "id" in tuple(key) and delete_marker is None)
 
 
 def _described(letter: DeadLetter) -> str:

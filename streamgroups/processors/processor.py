@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
+from streamgroups.groups.added_partitions import OnAddedPartitions
 from streamgroups.processors.schema import STATEFUL, default_of
 
 #: The instance of a processor that is run without one.
@@ -228,13 +229,13 @@ class Processor:
         return self.checkpoint is not None and policy.lower() == "checkpoint"
 
     @property
-    def accepts_added_partitions(self) -> bool:
-        """Whether its source reads partitions that were added to a topic, also with state (SEMANTICS C4).
+    def accepts_added(self) -> bool:
+        """Whether it reads partitions that were added to a topic, though its state follows its partition (SEMANTICS C4).
 
-        >>> Processor("late", Source("prod", {"onAddedPartitions": "continue"})).accepts_added_partitions
+        >>> Processor("late", Source("prod", {"onAddedPartitions": "continue"})).accepts_added
         True
         """
-        return self.source.options.get("onAddedPartitions", "fail").strip().lower() == "continue"
+        return self.source.options.get("onAddedPartitions", "").strip().lower() == OnAddedPartitions.CONTINUE.value
 
     @property
     def state_location(self) -> str | None:

@@ -167,7 +167,7 @@ def _letters(processor: Processor, line: Lines) -> Iterator[Problem]:
             line("dead_letters", "mode"),
             "dead_letters.mode",
             what,
-            "Remove 'mode', or use 'upsert' with 'id' in 'key'.",
+            "Remove 'mode', or use 'upsert' with a key that contains 'id', as in 'key: [id]'.",
         )
     known = letters.connection and processor.source.connection
     if letters.kind is SinkKind.KAFKA and known and letters.connection != processor.source.connection:

@@ -35,7 +35,7 @@ from streamgroups_cli.output import Output
 from streamgroups_cli.processors import sampling
 from streamgroups_spark.processors import previewing
 from unit_tests.cli_runner import CommandLine, Result
-from unit_tests.cli_states import P0, P1, States
+from unit_tests.cli_states import NOW_MS, P0, P1, States
 
 PLACED = Placement(Replica("late", 0), "w1", 2, 1)
 
@@ -360,26 +360,25 @@ def test_start_resets_all_partitions_that_the_processor_reads(
 
 
 @pytest.mark.parametrize("accepts", [False, True])
-def test_C4_start_from_gives_an_added_partition_no_offset(instance: Instance, tmp_path: Path, accepts: bool) -> None:
-    """The processor keeps state, and its topic had one partition."""
-    states = States(instance.cli, tmp_path / "states", "board.late")
-    for tp in (P0, P1):
-        instance.cli.cluster.produce(tp, 25)
-    states.commit(20, states.write(1, 20, first=0))
+def test_C4_start_from_accepts_added_partitions_as_its_source_does(instance: Instance, accepts: bool) -> None:
+    cluster, location = instance.cli.cluster, instance.directory / "states"
+    states = States(instance.cli, location, "board.late")
+    cluster.produce(P0, 10, timestamp_ms=NOW_MS)
+    states.commit(10, states.write(1, 10))
     instance.declare("late")
     file = instance.directory / "late.yaml"
-    more = ", onAddedPartitions: continue" if accepts else ""
-    file.write_text(
-        file.read_text().replace("subscribe: flights", f"subscribe: flights, stateLocation: {states.location}{more}")
-    )
+    option = ", onAddedPartitions: continue" if accepts else ""
+    source = f"subscribe: flights, stateLocation: '{location}'{option}"
+    file.write_text(file.read_text().replace("subscribe: flights", source))
     assert instance.apply("--execute").code == 0
     result = instance("processors", "start", "-i", "board", "late", "--wait", "0s", "--from", "earliest")
-    offsets = instance.cli.cluster.committed("board.late", [P0, P1])
+    offsets = {tp: it.next_offset for tp, it in cluster.committed("board.late", [P0, P1]).items()}
     if accepts:
-        assert {tp: it.next_offset for tp, it in offsets.items()} == {P0: 0, P1: 0}
-    else:
-        assert "Reset the other partitions: streamgroups groups reset board.late --topic flights:0." in result.err
-        assert (list(offsets), bool(instance.state().desired)) == ([P0], False)
+        assert (result.code, offsets) == (0, {P0: 0, P1: 0}), result.err
+        return
+    assert (result.code, offsets, instance.state().desired) == (1, {P0: 10}, {})
+    assert "to the same target: streamgroups groups reset board.late --topic flights:0. The queries" in result.err
+    assert "Then start the processor without --from." in result.err
 
 
 def test_start_from_needs_a_topic(instance: Instance) -> None:

@@ -120,21 +120,24 @@ def test_C4_a_reset_of_all_partitions_gives_an_added_one_no_offset(cli: CommandL
         rejected = cli(*arguments, "--topic", "flights", *more)
         assert (rejected.code, committed(cli)) == (1, {P0: 20})
         assert "flights-1 has no committed offset, and the partitions before have one" in rejected.err
-        assert "Reset the other partitions: streamgroups groups reset board --topic flights:0." in rejected.err
+        assert "to the same target: streamgroups groups reset board --topic flights:0. The queries" in rejected.err
         assert "name the added partitions too: --topic flights:1." in rejected.err
     assert cli(*arguments, "--topic", "flights", "--topic", "flights:1", *location).code == 1
     assert cli(*arguments, "--topic", "flights:0,1", *location).code == 0
     assert committed(cli) == {P0: 0, P1: 0}
 
 
-def test_C4_the_remedy_names_the_partitions_of_all_topics(cli: CommandLine, states: States) -> None:
-    cli.cluster.create_topic("orders", 3)
-    cli.cluster.commit("board", {TopicPartition("orders", 0): 0})
-    rejected = cli(
-        "groups", "reset", "board", "--topic", "flights", "--topic", "orders", "--to-earliest", "--ignore-state"
-    )
-    assert "groups reset board --topic flights:0 --topic orders:0. The queries" in rejected.err
-    assert "the added partitions too: --topic flights:1 --topic orders:1,2." in rejected.err
+def test_C4_the_remedy_for_added_partitions_covers_all_topics(cli: CommandLine, states: States) -> None:
+    cli.cluster.create_topic("airports", 4)
+    cli.cluster.create_topic("planes", 1)
+    cli.cluster.commit("board", {TopicPartition("airports", p): 0 for p in (0, 1)})
+    topics = [it for topic in ("flights", "airports", "planes") for it in ("--topic", topic)]
+    arguments = ["--to-earliest", "--execute", "--state-location", str(states.location)]
+    rejected = cli("groups", "reset", "board", *topics, *arguments)
+    others = ["--topic", "airports:0,1", "--topic", "flights:0", "--topic", "planes:0"]
+    assert f"streamgroups groups reset board {' '.join(others)}. The queries" in rejected.err
+    assert "name the added partitions too: --topic airports:2,3 --topic flights:1." in rejected.err
+    assert cli("groups", "reset", "board", *others, *arguments).code == 0
 
 
 def test_C4_a_group_without_states_gets_an_offset_for_an_added_partition(cli: CommandLine, states: States) -> None:

@@ -317,6 +317,7 @@ def test_X2_the_statements_of_a_divided_batch_are_reported(world: World, monkeyp
     ("setting", "given"),
     [
         ({"mode": "overwrite_partitions", "partition_by": ("step",)}, "mode='overwrite_partitions'"),
+        ({"mode": "upsert", "key": ("topic", "failed_at")}, r"mode='upsert', key=\('topic', 'failed_at'\)"),
         ({"mode": "upsert", "key": ("topic",)}, r"mode='upsert', key=\('topic',\)"),
         ({"mode": "upsert", "key": ("id",), "delete_marker": "gone"}, r"key=\('id',\), delete_marker='gone'"),
     ],
@@ -326,9 +327,7 @@ def test_X9_a_table_in_which_letters_replace_others_is_rejected(setting: dict[st
         check_letter_mode(DeltaSink(uri="/data/dead", **setting))
 
 
-@pytest.mark.parametrize(
-    "setting", [{}, {"mode": "upsert", "key": ("id",)}, {"mode": "upsert", "key": ("id", "failed_at")}]
-)
+@pytest.mark.parametrize("setting", [{}, *({"mode": "upsert", "key": key} for key in (("id",), ("id", "failed_at")))])
 def test_X9_a_table_that_keeps_each_letter_is_accepted(setting: dict[str, Any]) -> None:
     check_letter_mode(DeltaSink(uri="/data/dead", **setting))
     check_letter_mode(letter_table(PostgresSink(conninfo="postgresql://db/flights", table="dead", **setting)))

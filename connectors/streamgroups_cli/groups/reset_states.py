@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from streamgroups.errors import GroupRejected, PartitionsAdded, UnknownGroup
 from streamgroups.groups.commit_metadata import position_of
@@ -107,27 +108,28 @@ def require_no_added(plans: Sequence[GroupPlan]) -> None:
     for plan in plans:
         if not (plan.has_states and plan.added) or plan.live is not None:
             continue
-        first, count = plan.added[0], len(plan.added)
-        kept = {m.topic_partition for m in plan.moves}.difference(plan.added)
+        count, topics = len(plan.added), {tp.topic for tp in plan.added}
+        others = {m.topic_partition for m in plan.moves} - set(plan.added)
+        command = f"streamgroups groups reset {names([plan.group_id])}"
         raise PartitionsAdded(
             f"{listed(plan.added)} {'has' if count == 1 else 'have'} no committed offset, and the partitions before have one: "
             f"partitions were added to the topic, or their offsets were deleted. Group '{plan.group_id}' keeps state by key, and its queries read a partition "
             "that has an offset. The later records of a key can be in another partition than its state, which would split "
             "its results. Nothing was changed.",
-            remedy=f"Reset the other partitions: streamgroups groups reset {shlex.quote(plan.group_id)}{_scope(kept)}. The queries "
-            "then fail before they read the added ones, unless they have onAddedPartitions=continue. If the producers choose "
-            f"the partition of each key themselves, and keep it, name the added partitions too:{_scope(plan.added)}.",
+            remedy=f"Reset the other partitions, to the same target: {command} {_scope(others)}. The queries then fail before they "
+            "read the added ones, unless they have onAddedPartitions=continue. If the producers choose the partition of each key "
+            f"themselves, and keep it, name the added partitions too: {_scope(plan.added)}.",
             group=plan.group_id,
-            topic=first.topic,
-            partition=first.partition if count == 1 else None,
+            topic=topics.pop() if len(topics) == 1 else None,
+            partition=plan.added[0].partition if count == 1 else None,
         )
 
 
 def _scope(partitions: Collection[TopicPartition]) -> str:
-    numbers: dict[str, list[str]] = {}
-    for tp in sorted(partitions):
-        numbers.setdefault(tp.topic, []).append(str(tp.partition))
-    return "".join(f" --topic {shlex.quote(topic + ':' + ','.join(it))}" for topic, it in numbers.items())
+    """The options ``--topic`` with these partitions."""
+    by_topic = groupby(sorted(partitions), key=lambda tp: tp.topic)
+    named = (f"{topic}:{','.join(str(tp.partition) for tp in of_topic)}" for topic, of_topic in by_topic)
+    return " ".join(f"--topic {shlex.quote(it)}" for it in named)
 
 
 def require_states(plans: Sequence[GroupPlan], *, execute: bool) -> None:

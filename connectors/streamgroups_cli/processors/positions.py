@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import GroupRejected, InvalidOption, UnknownTopic
+from streamgroups.errors import GroupRejected, InvalidOption, PartitionsAdded, UnknownTopic
 from streamgroups.groups.reset_plan import Scenario
 from streamgroups.instances.entries import Definition
 from streamgroups.positions import AtTime, Latest, TrimHorizon, parse_time_ms
@@ -121,7 +121,7 @@ def read_from(group: ProcessorGroup, text: str) -> None:
 
     Raises:
         GroupRejected: if the processor has run, and its checkpoint would undo the reset.
-        PartitionsAdded: if a topic has more partitions, the processor keeps state, and its source does not accept them.
+        PartitionsAdded: if partitions were added to a topic of a group with states, and its source does not accept them.
     """
     declared = group.processor
     if declared.undoes_resets and group.cluster.groups.committed_offsets([group.group_id])[group.group_id]:
@@ -135,10 +135,13 @@ def read_from(group: ProcessorGroup, text: str) -> None:
 
     cluster = group.cluster
     plans = plan_scenario(cluster, [group.group_id], group.scope(), scenario_of(text, cluster.now_ms()))
-    if declared.accepts_added_partitions:
-        plans = [replace(it, added=()) for it in plans]
     change = ChangeOptions(execute=True, state_location=group.state_location)
-    carry_out(cluster, plans, change, why=f"before a start from {text}")
+    if declared.accepts_added:
+        plans = [replace(plan, added=()) for plan in plans]
+    try:
+        carry_out(cluster, plans, change, why=f"before a start from {text}")
+    except PartitionsAdded as e:
+        raise e.with_text(e.what, f"{e.remedy} Then start the processor without --from.") from None
 
 
 def restored_from(

@@ -57,9 +57,9 @@ MUTANTS = (
         "L7",
         "ledgers",
         "streamgroups/ledgers/recovery.py",
-        "d for d in differences if _is_new(owned[d.topic_partition], resets.get(d.topic_partition, NO_RESET))",
-        "d for d in differences",
-        "a member's commit above the ledger counts as one after a reset: a restored ledger stops its query",
+        "for d in of_new_resets\n",
+        "for d in differences\n",
+        "the ledger moves forward to a member's commit: output is lost",
     ),
     Mutant(
         "L8",

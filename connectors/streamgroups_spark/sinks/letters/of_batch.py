@@ -227,7 +227,7 @@ def check_letter_mode(sink: Any) -> None:
         given = f"mode='{mode}'" + (f", key={key}" if key else "") + (f", delete_marker='{marker}'" if marker else "")
         raise InvalidOption(
             f"The sink of dead letters has {given}: a letter would replace or delete others.",
-            remedy="Use mode='append', or mode='upsert' with a key that contains 'id', which is unique for each letter.",
+            remedy="Use mode='append', or mode='upsert' with a key that contains 'id', such as key=('id',). It is unique for each letter.",
         )
 
 
