@@ -969,6 +969,17 @@ def test_G2_a_partition_that_was_read_and_lost_its_position_is_read_from_its_ear
     assert (found.next_offset, found.origin, found.state) == (0, Origin.EARLIEST, New())
 
 
+def start_together(world: World, settings: Settings) -> tuple[Run, Run]:
+    """Starts two members of a new group, before either owns a partition."""
+    alice, bob = Run(world, "alice", settings), Run(world, "bob", settings)
+    world.group.rebalancing = True
+    alice.start()
+    bob.start()
+    world.group.rebalancing = False
+    world.group.settle()
+    return alice, bob
+
+
 @pytest.mark.parametrize(
     ("policy", "read", "gap"),
     [
@@ -984,12 +995,7 @@ def test_S11_a_standby_does_not_take_over_at_the_starting_position_of_an_earlier
     world = World(1)
     world.produce(100)
     settings = Settings(starting=Positions(Latest()), on_data_loss=LossPolicies(policy))
-    alice, bob = Run(world, "alice", settings), Run(world, "bob", settings)
-    world.group.rebalancing = True
-    alice.start()
-    bob.start()
-    world.group.rebalancing = False
-    world.group.settle()
+    alice, bob = start_together(world, settings)
     world.produce(5)
     assert [alice.batch(), alice.batch()] == [["flights-0[100,105)"], None]
     assert (bob.batch(), world.group.owners()) == (None, {tp(0): "alice"})
@@ -1017,12 +1023,7 @@ def test_G2_a_member_reads_all_records_of_a_partition_that_was_added_after_its_t
     """The member has seen the earlier topic, but this partition has never had a position."""
     world = World(1)
     settings = Settings(on_data_loss=LossPolicies(policy, by_partition={tp(0): OnDataLoss.SKIP}))
-    alice, bob = Run(world, "alice", settings), Run(world, "bob", settings)
-    world.group.rebalancing = True
-    alice.start()
-    bob.start()
-    world.group.rebalancing = False
-    world.group.settle()
+    alice, bob = start_together(world, settings)
     world.produce(5)
     assert (alice.batch(), alice.batch(), bob.batch()) == (["flights-0[0,5)"], None, None)
     owner, other = alice, bob
