@@ -95,10 +95,8 @@ def partitions_of(subscription: Subscription, existing: Mapping[str, int]) -> fr
     Raises:
         UnknownTopic: see :func:`topics_of`.
     """
-    topics = topics_of(subscription, existing)
-    if isinstance(subscription, Partitions):
-        return frozenset(subscription.topic_partitions)
-    return frozenset(TopicPartition(topic, p) for topic in topics for p in range(existing[topic]))
+    topics_of(subscription, existing)
+    return existing_partitions(subscription, existing)
 
 
 def existing_partitions(subscription: Subscription, existing: Mapping[str, int]) -> frozenset[TopicPartition]:
