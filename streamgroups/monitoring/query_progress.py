@@ -298,7 +298,7 @@ def cause_of(exception: str | None, error_class: str | None) -> str | None:
         exception: the text of the exception, including the Python traceback.
         error_class: Spark's name of the error condition.
 
-    >>> cause_of("pyspark...\\nstreamgroups.errors.DataLoss: Records are gone ...", "STREAM_FAILED")
+    >>> cause_of("streamgroups.errors.DataLoss: Records are gone ...", "STREAM_FAILED")
     'data_loss'
     >>> cause_of("org.apache.spark.SparkException: Job aborted", None)
     'SparkException'

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from streamgroups.errors import InvalidOption, StreamGroupsError
 
 _TRACEBACK = "Traceback (most recent call last):"
-_OWN_ERROR = re.compile(r"\bstreamgroups\.errors\.(?P<name>\w+)(?:: |$)")
+_FRAME = '  File "'
+_OWN_ERROR = re.compile(r"streamgroups\.errors\.(?P<name>\w+)(?:: |$)")
 #: Py4J's first line of an exception of Java, whose class and message are the next line. Source: Py4J's ``get_return_value``.
 _CALLING = re.compile(r"An error occurred while calling \S+\.(?: Trace:)?\n(?:: )?")
 #: Spark's error for a format that it finds neither as a class nor in the active session of the thread.
-_NOT_FOUND = re.compile(r"\[DATA_SOURCE_NOT_FOUND\][^\n]*: (?P<format>streamgroups[\w-]*)\b")
+_NOT_FOUND = re.compile(r"(?:[\w.$]+: )*\[DATA_SOURCE_NOT_FOUND\] .*?: (?P<format>streamgroups[\w-]*)\b")
 _SQL_STATE = re.compile(r"(\s*SQLSTATE: \w{5})+\s*$")
 #: The longest description in a log.
 MAX_CHARACTERS = 500
@@ -52,7 +53,8 @@ def failure_in(text: str, max_characters: int = MAX_CHARACTERS) -> Failure:
     """Finds the error at the end of an exception's text.
 
     That is the last line of the last traceback: consequences of an exception follow it, and Java repeats the deepest
-    cause last.
+    cause last. A message can contain data of records, such as lines of a log. So an error counts only where the message
+    begins, and a traceback only with its frames.
 
     Args:
         text: the text of the exception.
@@ -73,15 +75,12 @@ def failure_in(text: str, max_characters: int = MAX_CHARACTERS) -> Failure:
     InvalidOption: Spark does not find the format 'streamgroups' in the active session of this thread. Call \
 sg.register(spark) once, and start a write in another thread in the block: with sg.supervision.session_active(spark).
     """
-    if (missing := _NOT_FOUND.search(text)) is not None:
-        return failure_of(_format_not_found(missing["format"]))
     lines = _CALLING.sub("", text, count=1).splitlines()
-    ends = list(_ends_of_tracebacks(lines))
-    # Without a traceback, a line with an error of this library is more useful than the first line.
-    named = [line for line in lines if _OWN_ERROR.search(line)]
     first = [line for line in lines if line.strip()][:1]
-    last = (ends or named or first or ["an error without a message"])[-1].strip()
-    error_line = _OWN_ERROR.match(last) if ends else _OWN_ERROR.search(last)
+    last = ([*_ends_of_tracebacks(lines)] or first or ["an error without a message"])[-1].strip()
+    if (missing := _NOT_FOUND.match(last)) is not None:
+        return failure_of(_format_not_found(missing["format"]))
+    error_line = _OWN_ERROR.match(last)
     error = None if error_line is None else _errors().get(error_line["name"])
     what = last if error_line is None or error is None else last[error_line.start("name") :]
     return Failure(_short(what, max_characters), error)
@@ -108,14 +107,15 @@ def _format_not_found(name: str) -> InvalidOption:
 
 
 def _ends_of_tracebacks(lines: list[str]) -> Iterator[str]:
-    """Returns the line that names the exception of each traceback: the first line after it that is not indented."""
-    inside = False
+    """Returns the line that names the exception of each traceback: the first line after its frames that is not indented."""
+    is_inside = has_frames = False
     for line in lines:
-        if _TRACEBACK in line:
-            inside = True
-        elif inside and line.strip() and not line[0].isspace():
-            inside = False
+        if is_inside and (not line.strip() or line[0].isspace()):
+            has_frames |= line.startswith(_FRAME)
+            continue
+        if has_frames:
             yield line
+        is_inside, has_frames = line.endswith(_TRACEBACK), False
 
 
 def _errors() -> dict[str, type[StreamGroupsError]]:

@@ -74,9 +74,34 @@ def test_what_an_error_led_to_counts_and_not_the_error() -> None:
     assert failure_in(text_of(caught(other, lost))).error is FencedMember
 
 
-def test_a_text_that_only_mentions_an_error_is_not_that_error() -> None:
-    quoted = failure_in(text_of(ValueError("quoted: streamgroups.errors.DataLoss: no")))
-    assert quoted.error is None
+@pytest.mark.parametrize(
+    "value",
+    [
+        "streamgroups.errors.DataLoss: no",
+        "\nstreamgroups.errors.DataLoss: no",
+        "\nTraceback (most recent call last):\nstreamgroups.errors.DataLoss: no",
+        "Traceback (most recent call last):\nstreamgroups.errors.DataLoss: no",
+        "\n[DATA_SOURCE_NOT_FOUND] Failed to find the data source: streamgroups.",
+        "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: streamgroups.",
+    ],
+)
+def test_data_of_a_record_in_a_message_is_not_the_error(value: str) -> None:
+    """Messages often contain the value that they reject, and a topic of logs contains errors of this library."""
+    raised = failure_in(text_of(ValueError(f"cannot post {value}")))
+    assert (raised.what, raised.error) == (f"ValueError: cannot post {value}".splitlines()[0].strip(), None)
+    cast = failure_in(
+        f"org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value '{value}' is malformed"
+    )
+    assert cast.what.startswith("org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value '")
+    assert cast.error is None
+
+
+def test_a_line_of_a_program_is_not_the_begin_of_a_traceback() -> None:
+    text = (
+        'x: Traceback (most recent call last):\n  File "a.py", line 1, in f\n'
+        "    # Traceback (most recent call last):\nstreamgroups.errors.DataLoss: gone"
+    )
+    assert failure_in(text).error is DataLoss
 
 
 @pytest.mark.parametrize(

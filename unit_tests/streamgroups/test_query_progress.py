@@ -94,7 +94,8 @@ def test_recorded_failures_have_distinct_causes() -> None:
         ("hunter2", None, "unknown"),
         ("", None, "unknown"),
         ("x streamgroups.errors.Hunter2: y", "STREAM_FAILED", "STREAM_FAILED"),
-        ("a streamgroups.errors.ReadTimedOut: b\nc streamgroups.errors.FencedMember: d", None, "fenced_member"),
+        ("a streamgroups.errors.ReadTimedOut: b\nstreamgroups.errors.FencedMember: d", None, "unknown"),
+        ("streamgroups.errors.FencedMember: d", None, "fenced_member"),
     ],
 )
 def test_a_cause_is_a_known_name_or_the_name_of_a_class(exception: str, error_class: str | None, cause: str) -> None:

@@ -54,7 +54,7 @@ def test_a_program_that_fails_ends_with_the_error(thread: str) -> None:
 
 def test_the_whole_remedy_is_there() -> None:
     text = "streamgroups.errors.InvalidOption: " + "x" * 1000 + " Do this."
-    found = last_line(PySparkException(f"Traceback (most recent call last):\n  File\n{text}"))
+    found = last_line(PySparkException(f'Traceback (most recent call last):\n  File "a.py", line 1, in f\n{text}'))
     assert found is not None
     assert found.endswith(" Do this.")
 
