@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +34,7 @@ from streamgroups_spark.bridge.rpc import (
     task_directory_of,
 )
 from streamgroups_spark.bridge.sockets import call, unnamed
-from streamgroups_spark.messages.batch import LedgerRequest
+from streamgroups_spark.messages.batch import FiguresRequest, LedgerRequest
 from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.session import new_session
 
@@ -143,6 +145,31 @@ def test_S8_a_stopped_process_of_the_earlier_run_does_not_hide_the_next_one(
         stopped.listen()
         assert request_source(session, {"run": "0123"}, REQUEST) is True
     (directory_of(session) / "0123").unlink()
+
+
+def test_a_reply_from_memory_does_not_wait_for_one_of_a_broker(session: str) -> None:
+    """Nor does one process wait for another: Prometheus limits the time of a scrape."""
+    released, requested = threading.Event(), threading.Semaphore(0)
+
+    def answer(request: object) -> object:
+        if isinstance(request, LedgerRequest):
+            requested.release()
+            released.wait(30)
+        return True
+
+    with (
+        closing(SessionServer(session, "a", answer, concurrent=(FiguresRequest,))),
+        closing(SessionServer(session, "b", answer)),
+        ThreadPoolExecutor() as threads,
+    ):
+        waiting = threads.submit(request_all, session, REQUEST)
+        assert requested.acquire(timeout=30)
+        assert requested.acquire(timeout=30)
+        began_s = time.monotonic()
+        assert request_all(session, FiguresRequest(), timeout_s=0.2) == [True]
+        assert time.monotonic() - began_s < 5
+        released.set()
+        assert waiting.result(30) == [True, True]
 
 
 def test_a_rejection_is_raised_at_the_request(session: str) -> None:

@@ -109,7 +109,8 @@ batch, which the offset contains. A batch of an earlier run has no such socket: 
 without it. Then the request goes to the other processes of the session until one replies. A process that is not meant replies
 ``None``. A source that stops closes its socket before it leaves its group, so it does not answer for its successor. Two queries
 of one process have two sockets, two drivers have two sessions, and all sessions of Spark in one process are one session here. All
-other requests name a group, and go to all processes of the session.
+other requests name a group, and go to all processes of the session. A process answers them one by one, because some replies need the
+broker. Only :class:`FiguresRequest` does not wait: Prometheus limits the time of a scrape.
 
 ===================== ======================================================================== =========================
 request               sent by                                                                  answered by

@@ -17,7 +17,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,10 +123,13 @@ class SessionServer:
         name: the address of this process in the session.
         answer: returns the reply. ``None``: the request is for another process. The caller raises its exceptions as a
             :class:`~streamgroups.errors.StreamGroupsError`.
+        concurrent: the requests whose reply only reads memory. They do not wait for others, which can wait for a broker.
     """
 
-    def __init__(self, session: str, name: str, answer: Callable[[Any], Any]) -> None:
-        self._answer, self._lock = answer, threading.Lock()
+    def __init__(
+        self, session: str, name: str, answer: Callable[[Any], Any], concurrent: tuple[type, ...] = ()
+    ) -> None:
+        self._answer, self._concurrent, self._lock = answer, concurrent, threading.Lock()
         _sweep(directory_of(session).parent)
         self._directory, self._server = self._bind(session, name)
 
@@ -135,8 +139,9 @@ class SessionServer:
         return directory, Server(directory / name, session.encode(), self._reply, _RETRY_TIMEOUT_S)
 
     def _reply(self, document: Any) -> Any:
-        with self._lock:
-            return to_json(self._answer(from_json(document, Request)))
+        request = from_json(document, Request)
+        with nullcontext() if isinstance(request, self._concurrent) else self._lock:
+            return to_json(self._answer(request))
 
     def close(self) -> None:
         """Stops the server. Idempotent."""
@@ -237,18 +242,28 @@ def request_source(session: str, end: Mapping[str, Any], request: Any) -> Any:
     return next((reply for reply in replies if reply is not None), None)
 
 
-def request_all(session: str, request: Any) -> list[Any]:
-    """Sends a request to all processes that listen in a session, and returns all replies except ``None``.
+def request_all(session: str, request: Any, *, timeout_s: float | None = None) -> list[Any]:
+    """Sends a request to all processes that listen in a session at once, and returns all replies except ``None``.
 
     Args:
         session: the session.
         request: one of ``messages.unions``.
+        timeout_s: how long to wait for the replies, in seconds. Default: 10.
 
     Raises:
         StreamGroupsError: if a process replied with one.
     """
-    replies = (_warned(_reply_of(path, session, request)) for path in _named(session))
-    return [reply for reply in replies if reply is not None]
+
+    def reply_of(path: Path) -> Any:
+        return _reply_of(path, session, request, timeout_s)
+
+    paths = _named(session)
+    if len(paths) <= 1:
+        received = [reply_of(path) for path in paths]
+    else:
+        with ThreadPoolExecutor(len(paths), "streamgroups-requests") as threads:
+            received = list(threads.map(reply_of, paths))
+    return [reply for reply in map(_warned, received) if reply is not None]
 
 
 def _warned(reply: Any) -> Any:
@@ -258,7 +273,7 @@ def _warned(reply: Any) -> Any:
     return reply
 
 
-def _reply_of(path: Path, session: str, request: Any) -> Any:
+def _reply_of(path: Path, session: str, request: Any, timeout_s: float | None = None) -> Any:
     """Returns the reply of one process.
 
     ``None`` if the request is for another process, or the process no longer listens.
@@ -266,7 +281,8 @@ def _reply_of(path: Path, session: str, request: Any) -> Any:
     why = ""
     for _ in range(_ATTEMPTS):
         try:
-            return from_json(call(path, session.encode(), to_json(request), _RETRY_TIMEOUT_S), Reply)
+            response = call(path, session.encode(), to_json(request), timeout_s or _RETRY_TIMEOUT_S)
+            return from_json(response, Reply)
         except ConnectionRefusedError:
             # The socket of a killed process.
             path.unlink(missing_ok=True)

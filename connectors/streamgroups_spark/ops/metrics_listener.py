@@ -49,6 +49,9 @@ from streamgroups_spark.session import SESSION
 
 logger = logging.getLogger(__name__)
 
+#: Prometheus waits 10 s for all metrics of the application. Those of a stopped process are not worth the others.
+_FIGURES_TIMEOUT_S = 2.0
+
 
 class MetricsListener(StreamingQueryListener):
     """Exports metrics of the streaming queries of a Spark application to Prometheus.
@@ -259,7 +262,7 @@ class _QueryCollector(Collector):
 
 def _figures_of_sources() -> list[Figures]:
     try:
-        return request_all(SESSION, FiguresRequest())
+        return request_all(SESSION, FiguresRequest(), timeout_s=_FIGURES_TIMEOUT_S)
     except (StreamGroupsError, OSError) as e:
         logger.debug("The sources do not report their figures: %s", e)
         return []

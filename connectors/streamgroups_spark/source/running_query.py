@@ -189,7 +189,7 @@ class RunningQuery:
             commits_offsets=facts is not None and facts.commits_offsets,
             form=self._form,
         )
-        self._rpc_server = SessionServer(session, run_id, self._answer)
+        self._rpc_server = SessionServer(session, run_id, self._answer, concurrent=(FiguresRequest,))
         in_background(import_partition_sizes)
 
     @property
@@ -373,11 +373,11 @@ class RunningQuery:
 
     def _figures(self) -> Figures:
         flight, states, waiting = None, self._states.figures, None
-        if self._member is not None and not isinstance(self._options.subscription, Partitions):
+        # The thread of the query can leave the group meanwhile.
+        member = self._member
+        if member is not None and not isinstance(self._options.subscription, Partitions):
             lease = self._lease
-            flight = BatchFlight(
-                self._group_id, self.name, self._member.batch_ms, lease.handover_ms, lease.lease_timeout_ms
-            )
+            flight = BatchFlight(self._group_id, self.name, member.batch_ms, lease.handover_ms, lease.lease_timeout_ms)
         if self._options.limits.max_drift_ms is not None:
             waiting = WaitingPartitions(self._group_id, self.name, self.micro_batches.waiting)
         return Figures(flight, None if states is None else QueryStates(self._group_id, self.name, states), waiting)
