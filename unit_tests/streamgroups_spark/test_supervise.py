@@ -108,6 +108,57 @@ def test_other_threads_leave_signals_alone() -> None:
     assert "InvalidOption: No." in str(given_up[0])
 
 
+class Waiting:
+    """A query that finds no records, and fails after a while."""
+
+    id, name = "q", "idle"
+    recentProgress = ()  # noqa: N815 - as in PySpark
+
+    def __init__(self, message: str, *, is_data_available: bool = False) -> None:
+        self.status = {"message": message, "isDataAvailable": is_data_available, "isTriggerActive": False}
+        self._polls = 2
+
+    def awaitTermination(self, timeout_s: float) -> bool:
+        threading.Event().wait(timeout_s / 100)
+        self._polls -= 1
+        if not self._polls:
+            raise OSError("the network is down")
+        return False
+
+
+@pytest.mark.parametrize("message", ["Waiting for data to arrive", "Waiting for next trigger"])
+def test_a_run_that_waits_for_records_resets_the_counter(message: str) -> None:
+    """With an interval of triggers, Spark shows the first message for 10 ms of each."""
+    runs = []
+
+    def start() -> Any:
+        runs.append("run")
+        if len(runs) > 5:
+            raise InvalidOption("This ends the test.")
+        return Waiting(message)
+
+    with pytest.raises(QueryGivenUp, match="This ends the test"):
+        supervise(start, policy=RestartPolicy(first_wait_ms=1, max_failures=2, reset_after_ms=1))
+
+
+def test_a_run_that_has_records_and_finishes_no_batch_does_not_reset_the_counter() -> None:
+    policy = RestartPolicy(first_wait_ms=1, max_failures=2, reset_after_ms=1)
+    with pytest.raises(QueryGivenUp, match="2 consecutive runs failed"):
+        supervise(lambda: Waiting("Waiting for next trigger", is_data_available=True), policy=policy)  # type: ignore[arg-type,return-value]
+
+
+def test_an_error_of_on_failure_does_not_prevent_the_restart(caplog: pytest.LogCaptureFixture) -> None:
+    def start() -> Any:
+        raise OSError("the sink is down")
+
+    def alert(_: Failure) -> None:
+        raise ConnectionError("so is the pager")
+
+    with pytest.raises(QueryGivenUp, match="2 consecutive runs failed"):
+        supervise(start, policy=RestartPolicy(first_wait_ms=1, max_failures=2), on_failure=alert)
+    assert "so is the pager" in caplog.text
+
+
 def java_error(trace: str) -> Py4JJavaError:
     """An exception of Java as Py4J raises it. It requests its text from the JVM."""
     jvm = SimpleNamespace(send_command=lambda _command: "ys" + escape_new_line(trace))

@@ -57,8 +57,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: The longest delay in the handling of a signal, and the longest time for which a query that is being stopped waits for the next
 #: attempt. A failure is detected at once.
 _POLL_S = 0.2
-#: Spark's status message of a query without new data.
-_IDLE = "Waiting for data to arrive"
+#: Spark's status messages of a query without new data. The first one lasts 10 ms (``spark.sql.streaming.pollingDelay``); between
+#: two triggers with an interval it is the second one. Source: Spark's ``MicroBatchExecution``.
+_IDLE = {"Waiting for data to arrive", "Waiting for next trigger"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,8 @@ def supervise(
             ``checkpointLocation`` each time. An exception that it raises counts as a failure.
         policy: the rules for restarts; see :class:`~streamgroups.supervision.policy.RestartPolicy`.
         stop: another thread sets it to stop the query, also during the wait before a restart.
-        on_failure: called with the cause of each failure that a restart follows, before the wait.
+        on_failure: called with the cause of each failure that a restart follows, before the wait. Its exceptions are
+            logged.
 
     Returns:
         The result of the query.
@@ -174,7 +176,8 @@ class _Supervisor:
         while not self._stop_requested.is_set():
             if query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
                 return Ended()
-            run.was_idle |= query.status["message"] == _IDLE
+            status = query.status
+            run.was_idle |= status["message"] in _IDLE and not status["isDataAvailable"]
         logger.info("%s was stopped.", self._name)
         query.stop()
         return StopRequested()
@@ -191,8 +194,16 @@ class _Supervisor:
             message = "%s failed and restarts in %.1f s (%s): %s"
             logger.warning(message, self._name, after_s, self._counted(), failure.what)
             logger.debug("Traceback of the failure:", exc_info=cause)
-            if self._on_failure is not None:
-                self._on_failure(failure)
+            self._report(failure)
+
+    def _report(self, failure: Failure) -> None:
+        if self._on_failure is None:
+            return
+        try:
+            self._on_failure(failure)
+        except Exception:
+            # Often the network is down, for the sink and for the alert. The restart must not depend on it.
+            logger.exception("The function on_failure of %s failed; the query restarts nevertheless", self._name)
 
     def _counted(self) -> str:
         if not self._state.failures:
