@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -109,16 +110,17 @@ def test_functions_of_the_api_are_rejected_in_a_flow_before_a_request(function: 
     from pyspark.sql.connect.client import SparkConnectClient
 
     remote: Any = Remote()
-    # It connects with its first request.
-    remote.sparkSession = SimpleNamespace(client=SparkConnectClient("sc://127.0.0.1:1"))
     error = rf"sg\.{function} needs the columns .* a declarative pipeline"
 
     def in_context(flow: str | None) -> Any:
         return pipelines.add_pipeline_analysis_context(remote.sparkSession, "graph", flow)
 
-    # The context of a file surrounds those of its flows.
-    with in_context(None):
+    # It connects with its first request. Without a close, the exit of the interpreter sends one, for ten minutes.
+    with closing(SparkConnectClient("sc://127.0.0.1:1")) as client:
+        remote.sparkSession = SimpleNamespace(client=client)
+        # The context of a file surrounds those of its flows.
+        with in_context(None):
+            assert not is_in_flow(remote)
+            with in_context("board"), pytest.raises(InvalidOption, match=error):
+                _CALLS[function](remote)
         assert not is_in_flow(remote)
-        with in_context("board"), pytest.raises(InvalidOption, match=error):
-            _CALLS[function](remote)
-    assert not is_in_flow(remote)
