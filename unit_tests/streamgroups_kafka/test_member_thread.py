@@ -224,6 +224,18 @@ def test_G17_a_partition_whose_committed_offset_is_denied_fails_the_member(run: 
     assert (run.requested_first, run.consumer.commits) == ([], [])
 
 
+def test_a_thread_that_exits_fails_the_member(run: Run) -> None:
+    """Python ignores SystemExit in a thread. The query would read nothing, without an error."""
+
+    def topics() -> Iterable[str]:
+        raise SystemExit("no credentials")
+
+    run.adapt(topics=topics)
+    error = run.go()
+    assert error is not None
+    assert "failed: SystemExit: no credentials" in error.what
+
+
 def test_a_pattern_without_a_topic_is_an_assignment_of_nothing(run: Run) -> None:
     run.adapt(topics=list)
     run.go(run.see(lambda: run.state.has_been_assigned))

@@ -26,7 +26,7 @@ class Provider:
     def __init__(self, clock: FakeClock) -> None:
         self.clock, self.calls, self.failure = clock, 0, None
 
-    failure: Exception | None
+    failure: BaseException | None
 
     def __call__(self) -> object:
         self.calls += 1
@@ -82,6 +82,12 @@ def test_a_failed_renewal_is_logged_and_the_token_is_used_until_it_expires(
     provider.failure = None
     clock.advance(1_000)
     assert source.current().token == "token-5"
+
+
+def test_a_provider_that_exits_has_failed(source: TokenSource, provider: Provider) -> None:
+    provider.failure = SystemExit("no credentials")
+    with pytest.raises(TokenUnavailable, match="raised SystemExit: no credentials"):
+        source.current()
 
 
 def test_a_failed_renewal_is_repeated_when_the_token_expires(

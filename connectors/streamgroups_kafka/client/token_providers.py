@@ -113,7 +113,8 @@ class TokenSource:
             return self._obtain()
         except StreamGroupsError:
             raise
-        except Exception as e:
+        except (Exception, SystemExit) as e:
+            # A function that was a script can call sys.exit. It would end a thread of this library without an error.
             where = traceback.extract_tb(e.__traceback__)[-1]
             cause = f"{type(e).__name__}: {e}".rstrip(".")
             at = f"{os.path.basename(where.filename)}, line {where.lineno}"

@@ -123,7 +123,8 @@ class ConsumerOwner:
             self._state.fail(e)
         except KafkaException as e:
             self._state.fail(self._translated(e.args[0]))
-        except Exception as e:
+        except BaseException as e:
+            # Also SystemExit, which Python ignores in a thread: the query would wait for this thread without an end.
             logger.exception("%s: the member's thread failed", self._settings.name)
             self._state.fail(
                 StreamGroupsError(f"The member '{self._settings.name}' failed: {type(e).__name__}: {e}.", remedy=_A_BUG)
