@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -261,6 +265,29 @@ def test_a_second_cut_reuses_the_files_of_the_first_and_deletes_the_others(
     names = [world.first, third] if is_needed else [third]
     assert [it.name for it in operator.files] == names
     assert sorted(it.name for it in (world.to / id_ / "states" / "windows").iterdir()) == list(map(str, names))
+
+
+def test_an_interrupted_savepoint_copies_no_further_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied, released = [], threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(False, cancel_futures=cancel_futures)
+            released.set()
+            super().shutdown(wait)
+
+    def copy(_: StateDirectory, file: StateFileName, _target: StateDirectory) -> None:
+        copied.append(file)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert released.wait(30)
+
+    monkeypatch.setattr(copying, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(copying, "_copy", copy)
+    monkeypatch.setattr(copying, "_THREADS", 1)
+    target = files_below(str(world.to), "board")
+    with pytest.raises(KeyboardInterrupt):
+        copying._copy_all("windows", target, [world.first, world.second], target, {})
+    assert copied == [world.first]
 
 
 def test_C3_an_offset_before_its_first_state_is_rejected(world: World) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeAlias
 
 from streamgroups.errors import StateDamaged, StateUnreachable
@@ -74,6 +74,12 @@ def _copy_all(
     target.create()
     with ThreadPoolExecutor(_THREADS) as pool:
         copying = {file: pool.submit(_copy, files, file, target) for file in needed}
+        try:
+            wait(copying.values())
+        except BaseException:
+            # An interrupted command must not copy the rest first.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     failed = [error for it in copying.values() if (error := it.exception()) is not None]
     # Those before a failure are copied, too.
     copies |= {(name, file): it.result() for file, it in copying.items() if it.exception() is None}
