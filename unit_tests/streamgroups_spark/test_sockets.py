@@ -103,6 +103,20 @@ def test_close_waits_for_the_responses_in_progress(path: Path) -> None:
     server.close()
 
 
+def test_a_request_without_a_thread_does_not_end_the_server(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container limits the number of threads. Later requests find one."""
+    with closing(Server(path, KEY, echo, 10)):
+        with monkeypatch.context() as limited:
+
+            def fail(_: threading.Thread) -> None:
+                raise RuntimeError("can't start new thread")
+
+            limited.setattr(threading.Thread, "start", fail)
+            with pytest.raises((OSError, EOFError)):
+                call(path, KEY, 1, 10)
+        assert call(path, KEY, 2, 10) == 2
+
+
 def test_a_server_listens_before_its_socket_has_the_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise another process could take it for one of a killed process, and remove it."""
     listen, seen = socket.socket.listen, []

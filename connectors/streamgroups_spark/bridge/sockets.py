@@ -75,8 +75,13 @@ class Server:
                 logger.debug("A connection failed: %s", e)
                 continue
             thread = Thread(target=self._serve, args=(connection,), name="streamgroups-rpc-request", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as e:
+                logger.warning("A request is not answered: %s", e)
+                connection.close()
+                continue
             self._threads = [*(t for t in self._threads if t.is_alive()), thread]
-            thread.start()
 
     def _serve(self, connection: Connection) -> None:
         with connection:

@@ -297,11 +297,13 @@ class RunningQuery:
     def stop(self) -> None:
         """Leaves the group. Idempotent."""
         # The next run of the query can start already. A source that leaves the group must not answer for it.
-        self._rpc_server.close()
-        self.micro_batches.stop()
-        if self._imported is not None:
-            imported, self._imported = self._imported, None
-            imported.close()
+        try:
+            self._rpc_server.close()
+        finally:
+            self.micro_batches.stop()
+            if self._imported is not None:
+                imported, self._imported = self._imported, None
+                imported.close()
 
     def _new_member(
         self, topics: Callable[[], Collection[str]], first_positions: FirstPositions, check_positions: CheckPositions
