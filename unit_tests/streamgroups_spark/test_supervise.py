@@ -71,6 +71,37 @@ def test_a_signal_while_waiting_ends_the_wait(interrupts: bool) -> None:
     assert time.monotonic() - began_s < LONG_MS / 1_000
 
 
+def test_a_signal_stops_a_query_whose_start_creates_the_spark_session() -> None:
+    """Spark's context replaces the handler of SIGINT with one that raises KeyboardInterrupt."""
+
+    class Running(Waiting):
+        stopped = False
+
+        def awaitTermination(self, timeout_s: float) -> bool:
+            os.kill(os.getpid(), signal.SIGINT)
+            return False
+
+        def stop(self) -> None:
+            self.stopped = True
+
+    def handler_of_spark(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    query = Running("Waiting for data to arrive")
+
+    def start() -> Any:
+        signal.signal(signal.SIGINT, handler_of_spark)
+        return query
+
+    previous = signal.getsignal(signal.SIGINT)
+    try:
+        assert supervise(start) == Outcome(stopped_by_signal=True, restarts=0)
+        assert query.stopped
+        assert signal.getsignal(signal.SIGINT) is handler_of_spark
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
 def test_an_event_ends_the_wait_for_the_next_run_in_any_thread() -> None:
     stop, outcomes = threading.Event(), []
 

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from types import FrameType
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -129,6 +130,7 @@ class _Supervisor:
         self._on_failure = on_failure
         self._clock = SteadyClock()
         self._state = Supervision()
+        self._record_signals: Callable[[], None] = lambda: None
         self._name = "The query"
         self._runs = 0
 
@@ -139,7 +141,7 @@ class _Supervisor:
             wait=_wait_s,
             sleep=self._sleep,
         )
-        with _recording_signals(self._stop_requested):
+        with _recording_signals(self._stop_requested) as self._record_signals:
             again(self._run_once)
         return Outcome(self._stop_requested.is_set(), max(0, self._runs - 1))
 
@@ -172,6 +174,8 @@ class _Supervisor:
             return StopRequested()
         self._runs += 1
         query = run.query = self._start_query()
+        # A Spark session that it has created has replaced the handler of SIGINT.
+        self._record_signals()
         self._name = f"Query {query.name or query.id}"
         while not self._stop_requested.is_set():
             if query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
@@ -235,16 +239,30 @@ def _wait_s(call: RetryCallState) -> float:
 
 
 @contextmanager
-def _recording_signals(stop_requested: threading.Event) -> Iterator[None]:
-    """Makes the termination signals set the event, if this is the main thread, which receives signals."""
+def _recording_signals(stop_requested: threading.Event) -> Iterator[Callable[[], None]]:
+    """Makes the termination signals set the event, if this is the main thread, which receives signals.
+
+    Yields a function that does so again if other code has replaced the handlers since.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
+    before: dict[signal.Signals, Any] = {}
+    is_recorded = False
 
     # The handler only sets the event: an exception during a call to the JVM would break the connection to it.
     def record(_number: int, _frame: FrameType | None) -> None:
+        nonlocal is_recorded
+        is_recorded = True
         stop_requested.set()
         restore()
+
+    def install() -> None:
+        for number in _SIGNALS:
+            if not is_recorded and signal.getsignal(number) is not record:
+                before[number] = signal.signal(number, record)
+        if is_recorded:
+            restore()
 
     def restore() -> None:
         while before:
@@ -252,9 +270,9 @@ def _recording_signals(stop_requested: threading.Event) -> Iterator[None]:
             # None: it was not set by Python, so that Python cannot set it again.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    before = {number: signal.signal(number, record) for number in _SIGNALS}
+    install()
     try:
-        yield
+        yield install
     finally:
         restore()
 
