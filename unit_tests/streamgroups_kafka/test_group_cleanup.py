@@ -86,6 +86,24 @@ def test_G17_a_metadata_group_that_remains_is_reported(
     assert f"Metadata group '{members_group_of('billing')}' of a deleted group remains: It is denied" in warning
 
 
+def test_G15_a_group_that_the_repeated_request_does_not_find_is_deleted(
+    retention: group_cleanup.GroupRetention, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first response was lost. Its metadata groups are deleted too."""
+    monkeypatch.setattr(topic_changes, "AdminClient", lambda _: Retention())
+    delete, deleted = FakeAdmin.delete_groups, list[str]()
+
+    def delete_twice(admin: FakeAdmin, group_ids: list[str]) -> dict[str, StreamGroupsError]:
+        deleted.extend(group_ids)
+        delete(admin, group_ids)
+        return delete(admin, group_ids)
+
+    monkeypatch.setattr(FakeAdmin, "delete_groups", delete_twice)
+    monkeypatch.setattr(retention, "_clock", FakeClock(1_000_000 + 86_400_000))
+    assert retention.sweep("flights", "billing") == ["billing"]
+    assert members_group_of("billing") in deleted
+
+
 def test_G15_the_group_of_a_stopped_query_is_kept(
     retention: group_cleanup.GroupRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
+import kafka.errors
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streamgroups.errors import BrokerUnreachable, NotAuthorized, UnknownTopic
+from streamgroups.errors import BrokerUnreachable, NotAuthorized, UnknownGroup, UnknownTopic
 from streamgroups.groups.lag import PartitionError
 from streamgroups.partitions import Bounds, StampedOffset, TopicPartition
 from streamgroups.ports import Committed
@@ -156,6 +157,36 @@ def test_G17_tools_do_not_leave_out_a_partition_with_an_error() -> None:
     answers.committed[P1] = deque([(int(DENIED), -1)])
     with pytest.raises(NotAuthorized, match=r"board.*flights-1.*Grant Read on Topic 'flights'"):
         admin.committed_offsets(["board"])
+
+
+class _Deleting(Answers):
+    """The first response to a deletion is lost after it has taken effect. Then the group does not exist."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exists = True
+
+    def _DeleteGroups(self, request: Any) -> Any:
+        results = [SimpleNamespace(group_id=g, error_code=self._code()) for g in request.groups_names]
+        return SimpleNamespace(results=results)
+
+    def _OffsetDelete(self, request: Any) -> Any:
+        return SimpleNamespace(error_code=self._code(), topics=[])
+
+    def _code(self) -> int:
+        if self.exists:
+            self.exists = False
+            raise kafka.errors.KafkaConnectionError("socket disconnected")
+        return int(Code.GROUP_ID_NOT_FOUND)
+
+
+def test_O2_a_deletion_whose_response_is_lost_finds_no_group() -> None:
+    answers = _Deleting()
+    failures = KafkaGroupAdmin(scripted_session(answers)).delete_groups(["board"])
+    assert [(g, type(e), e.group) for g, e in failures.items()] == [("board", UnknownGroup, "board")]
+    assert answers.names.count("DeleteGroups") == 2
+    with pytest.raises(UnknownGroup, match="The offsets of group 'board' could not be deleted: it does not exist"):
+        KafkaGroupAdmin(scripted_session(_Deleting())).delete_offsets("board", [P0])
 
 
 # ---- metadata ----------------------------------------------------------------------------------------------------------

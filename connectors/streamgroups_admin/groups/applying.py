@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from streamgroups.errors import PartlyDone, StreamGroupsError
+from streamgroups.errors import PartlyDone, StreamGroupsError, UnknownGroup
 from streamgroups.groups.offset_files import to_json
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -19,7 +19,7 @@ from streamgroups.printable import listed
 from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.live_reset import marked_offsets, move_live
-from streamgroups_admin.groups.undo_files import Changes, Undo, filed, state_file, write_new
+from streamgroups_admin.groups.undo_files import Changes, Undo, filed, is_rejection, state_file, write_new
 
 #: The number of partitions in one commit: far below a broker's limit (about 1 MB), and one step of the progress bar.
 PARTITIONS_PER_COMMIT = 1_000
@@ -56,7 +56,8 @@ def apply(
 
     Raises:
         PartlyDone: if some partitions were changed and some were not. The error names the file with the rest.
-        StreamGroupsError: if no partition was changed: the first failure.
+        StreamGroupsError: if no partition was changed: the first failure. If it is unknown whether one was changed, the
+            file that undoes the change stays, and the error names it.
     """
     account = _Account()
     total = sum(map(len, changes.values()))
@@ -110,20 +111,30 @@ def _apply_to_group(
             failed = (
                 cluster.groups.alter_offsets(group_id, {tp: marked[tp] for tp in portion})
                 if kind[0] in marked
-                else cluster.groups.delete_offsets(group_id, portion)
+                else _delete_offsets(cluster, group_id, portion)
             )
             failures.update(failed)
             done += [tp for tp in portion if tp not in failed]
             advance(len(portion))
 
 
+def _delete_offsets(
+    cluster: Cluster, group_id: str, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, StreamGroupsError]:
+    try:
+        return cluster.groups.delete_offsets(group_id, partitions)
+    except UnknownGroup:
+        # The group had these offsets. A broker can delete a group with its last offset. If its response is lost, the
+        # repeated request finds no group.
+        return {}
+
+
 def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, verb: str) -> StreamGroupsError:
     done = sum(map(len, account.done.values()))
-    first = next(error for failures in account.failures.values() for error in failures.values())
+    errors = [error for failures in account.failures.values() for error in failures.values()]
     # A written reset request will be applied at some time.
-    if not done and not isinstance(first, PartlyDone):
-        undo.path.unlink(missing_ok=True)
-        return first
+    if not done and not any(isinstance(it, PartlyDone) for it in errors):
+        return undo.failed(errors)
     rest = {
         group_id: {tp: changes[group_id][tp] for tp in failed}
         for group_id, failed in account.failures.items()
@@ -137,8 +148,11 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
     whole = f" Complete: group {', '.join(complete)}." if complete else ""
     not_done = "; ".join(f"{listed(sorted(partitions))} of group '{g}'" for g, partitions in rest.items())
     total = done + sum(map(len, rest.values()))
+    # A request without a response can have taken effect. Both files contain absolute offsets, so this does no harm.
+    is_clear = all(is_rejection(it) or isinstance(it, PartlyDone) for it in errors)
+    unclear = "" if is_clear else " It is unknown whether a part of these was changed too."
     return PartlyDone(
-        f"{done} of {total} partitions were {verb}.{whole} Not {verb}: {not_done}. {first.what}",
+        f"{done} of {total} partitions were {verb}.{whole} Not {verb}: {not_done}. {errors[0].what}{unclear}",
         remedy=f"Apply the rest with: streamgroups groups import {shlex.quote(str(path))} --execute{undo.options}. "
         f"Undo the changes with: streamgroups groups import {shlex.quote(str(undo.path))} --execute{undo.options}.",
     )

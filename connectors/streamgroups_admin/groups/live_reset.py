@@ -103,7 +103,8 @@ def move_live(
             them.
 
     Returns:
-        The partitions that were not reset in time, although the request remains (``PartlyDone``). If the members left
+        The partitions that were not reset in time, although the request remains (``PartlyDone``); so it is if an error ends the
+        wait. If the members left
         meanwhile and the group was reset by a commit: the partitions whose commit failed. If a member joins before this
         commit, it applies the request.
 
@@ -141,7 +142,12 @@ def move_live(
         # The last member has left before it has applied the request.
         return over() and (not left or reset_requests.replace(group_id, offsets.keys(), commit))
 
-    if comes_true(over_or_committed, within_s, every_s=_POLL_S):
+    try:
+        is_over = comes_true(over_or_committed, within_s, every_s=_POLL_S)
+    except StreamGroupsError as e:
+        remains = f"The reset request of group '{group_id}' is written, and its members apply it. {e.what}"
+        return dict.fromkeys(offsets, PartlyDone(remains, remedy=e.remedy, group=group_id))
+    if is_over:
         return failures
     if left:
         members = cluster.groups.describe_groups([group_id])[group_id].owners

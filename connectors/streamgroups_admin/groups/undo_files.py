@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError
 from streamgroups.extras import explained
 from streamgroups.groups.offset_files import ChangedTo, FiledOffset, to_json
 from streamgroups.identity import TopicIdentity
@@ -44,6 +44,35 @@ class Undo:
     identities: Mapping[str, TopicIdentity]
     command: str
     options: str = ""
+
+    def failed(self, errors: Sequence[StreamGroupsError]) -> StreamGroupsError:
+        """Returns the error of a change without a confirmed part.
+
+        If the brokers have rejected all of it, the file is removed. Otherwise it stays, and the error names it.
+
+        Args:
+            errors: the errors of its parts; not empty.
+        """
+        unclear = next((it for it in errors if not is_rejection(it)), None)
+        if unclear is None:
+            self.path.unlink(missing_ok=True)
+            return errors[0]
+        return unclear.with_text(
+            f"{unclear.what} It is unknown whether the change has taken effect; the previous offsets stay in {self.path}.",
+            f"{unclear.remedy} If it has, undo it with: {self.command}.".strip(),
+        )
+
+
+def is_rejection(error: StreamGroupsError) -> bool:
+    """Returns whether an error of a change proves that it has no effect.
+
+    Without a response the change can have taken effect, and after an error code without a meaning too.
+
+    >>> from streamgroups.errors import BrokerUnreachable, GroupRejected
+    >>> is_rejection(GroupRejected("It has members.")), is_rejection(BrokerUnreachable("No broker responded."))
+    (True, False)
+    """
+    return not (error.retriable or isinstance(error, PartlyDone) or type(error) is StreamGroupsError)
 
 
 def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: str, options: str = "") -> Undo:

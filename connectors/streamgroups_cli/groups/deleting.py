@@ -88,7 +88,7 @@ def delete_groups(
 
     Raises:
         PartlyDone: if some were deleted and some were not.
-        StreamGroupsError: if none was deleted.
+        StreamGroupsError: if none was deleted. If that is unknown, the undo file stays, and the error names it.
     """
     undo = write_undo(cluster, {g: dict.fromkeys(committed[g]) for g in ids}, undo_file, why=why)
     failures = _delete(cluster, there)
@@ -98,8 +98,7 @@ def delete_groups(
         print_message(f"{len(ids)} group{'' if len(ids) == 1 else 's'}{also} deleted.")
         return
     if failures.keys() >= set(ids):
-        undo.path.unlink()
-        raise next(iter(failures.values()))
+        raise undo.failed(list(failures.values()))
     raise PartlyDone(
         f"{len(there) - len(failures)} of {len(there)} groups were deleted. {_reasons(failures)}",
         remedy="Remove the cause, then delete the others with: "
@@ -121,7 +120,8 @@ def metadata_groups_to_delete(group: str) -> list[str]:
 def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroupsError]:
     """Deletes groups and their metadata groups. Returns the groups that were not deleted, and why.
 
-    If a group, or its metadata group of reset requests, is not deleted, its other metadata groups remain.
+    If a group, or its metadata group of reset requests, is not deleted, its other metadata groups remain. The command has
+    described all of them. So one that does not exist is deleted: if a response is lost, the repeated request finds no group.
     """
     failures: dict[str, StreamGroupsError] = {}
     about = {name: group_of(name) for name in groups}
@@ -131,7 +131,8 @@ def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroups
         held_up = {name: failures[n] for name, g in due.items() for n in (g, resets_group_of(g)) if n in failures}
         failures |= held_up
         try:
-            failures |= cluster.groups.delete_groups(sorted(due.keys() - held_up.keys()))
+            rejected = cluster.groups.delete_groups(sorted(due.keys() - held_up.keys()))
+            failures |= {name: e for name, e in rejected.items() if not isinstance(e, UnknownGroup)}
         except StreamGroupsError as e:
             failures |= dict.fromkeys(due.keys() - held_up.keys(), e)
     return failures

@@ -247,6 +247,8 @@ class KafkaGroupAdmin:
             lambda: OffsetDeleteRequest(group_id=group_id, topics=topics),
             DELETE_OFFSETS,
         )
+        if answer.error_code in REQUESTS["OffsetDelete"].absent:
+            raise _not_there(what, group_id)
         self._session.check(answer.error_code, what, group=group_id, operations=DELETE_OFFSETS)
         return self._failures(answer, what, group_id)
 
@@ -272,7 +274,7 @@ class KafkaGroupAdmin:
                     what = f"Group '{result.group_id}' could not be deleted"
                     error = self._session.error(result.error_code, what, group=result.group_id, operations=DELETE)
                     if result.error_code in REQUESTS["DeleteGroups"].absent:
-                        error = UnknownGroup(f"{what}: it does not exist.", remedy="See: streamgroups groups list.")
+                        error = _not_there(what, result.group_id)
                     if result.error_code in REQUESTS["DeleteGroups"].moved:
                         participation = error
                         continue
@@ -308,6 +310,10 @@ class KafkaGroupAdmin:
             for p in t.partitions
             if p.error_code
         }
+
+
+def _not_there(what: str, group_id: str) -> UnknownGroup:
+    return UnknownGroup(f"{what}: it does not exist.", remedy="See: streamgroups groups list.", group=group_id)
 
 
 def parse_assignment(assignment: bytes) -> frozenset[TopicPartition]:

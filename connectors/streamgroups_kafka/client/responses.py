@@ -110,8 +110,12 @@ REQUESTS: Mapping[str, Request] = {
         moved=COORDINATOR_MOVES,
         methods=("commit",),
     ),
+    # A group that does not exist has no offset to delete.
     "OffsetDelete": Request(
-        ("response", "partition"), "raised, or returned with the partition", moved=COORDINATOR_MOVES
+        ("response", "partition"),
+        "raised, or returned with the partition",
+        absent=frozenset({Code.GROUP_ID_NOT_FOUND}),
+        moved=COORDINATOR_MOVES,
     ),
     # A partition without a committed offset has an offset of -1, and no error.
     "OffsetFetch": Request(("group", "partition"), moved=COORDINATOR_MOVES, methods=("committed",)),

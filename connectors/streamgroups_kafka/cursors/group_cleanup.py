@@ -80,7 +80,8 @@ class GroupRetention:
             if not isinstance(rejection, GroupRejected | UnknownGroup):
                 raise rejection
             logger.info("Group '%s' is in use again, or was deleted: %s", printable(group), rejection)
-        forgotten = [group for group in vanished if group not in rejected]
+        # If a response is lost, the repeated request finds no group.
+        forgotten = [group for group in vanished if isinstance(rejected.get(group), UnknownGroup | None)]
         remaining = groups.delete_groups([name for group in forgotten for name in metadata_groups_of(group)])
         for name, rejection in remaining.items():
             if not isinstance(rejection, UnknownGroup):
