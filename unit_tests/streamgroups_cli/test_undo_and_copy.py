@@ -161,6 +161,39 @@ def test_O2_an_undo_file_contains_the_offsets_after_the_change(board: CommandLin
     assert board("groups", "undo", "board").code == 1
 
 
+def test_O2_a_group_without_offsets_leaves_no_undo_file(board: CommandLine, tmp_path: Path) -> None:
+    board.join("idle", "flights").close()
+    board.cluster.forget_partitions("idle", {P0, P1})
+    result = board("groups", "delete", "idle", "--execute", "--undo-file", str(tmp_path / "own.json"))
+    assert (result.code, board.cluster.group_ids()) == (0, ["board"])
+    assert "There are no offsets to store" in result.err
+    board.join("idle", "flights").close()
+    board.cluster.forget_partitions("idle", {P0, P1})
+    result = board("groups", "delete", "idle", "board", "--execute")
+    assert "2 groups deleted." in result.err
+    (file,) = tmp_path.rglob("*.json")
+    assert [it["group"] for it in json.loads(file.read_text())["groups"]] == ["board"]
+    assert board("groups", "undo", "board", "--execute").code == 0
+    assert as_set_by_a_tool(board) == RESTORED
+
+
+@pytest.mark.parametrize("content", ["", '{"kind": "streamgroups-off', "[]", "\xff", '{"kind": "other"}'])
+def test_O2_a_file_that_cannot_be_read_is_skipped(board: CommandLine, tmp_path: Path, content: str) -> None:
+    board(*TO_END)
+    (file,) = tmp_path.rglob("undo-board-*.json")
+    damaged = file.with_name("undo-other-20991231T000000000Z.json")
+    damaged.write_bytes(content.encode("latin-1"))
+    result = board("groups", "undo", "board", "--execute")
+    assert (result.code, as_set_by_a_tool(board)) == (0, RESTORED)
+    assert f"Warning: An undo file is skipped: {damaged}" in result.err
+    file.unlink()
+    for it in tmp_path.rglob("undo-board-*.json"):
+        it.unlink()
+    result = board("groups", "undo", "board")
+    assert (result.code, f"skipped: {damaged}" in result.err) == (1, True)
+    assert "No undo file of group 'board' in this cluster is in" in result.err
+
+
 def test_O2_undo_without_a_change(board: CommandLine) -> None:
     assert board("groups", "undo", "board").code == 1
 

@@ -74,7 +74,8 @@ def apply(
             account.failures.setdefault(group_id, {}).update(dict.fromkeys(partitions.keys() - reached, e))
     if any(account.failures.values()):
         raise _failed(cluster, changes, account, undo, verb)
-    cluster.notify(f"{total} partition{'' if total == 1 else 's'} {verb}. Undo it with: {undo.command}")
+    how_to_undo = f" Undo it with: {undo.command}" if undo.command else ""
+    cluster.notify(f"{total} partition{'' if total == 1 else 's'} {verb}.{how_to_undo}")
 
 
 def _move_live(

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -27,6 +30,8 @@ from streamgroups_operators.local_files import sync_directory
 
 #: For each group, the new offset of each partition; ``None`` to delete it.
 Changes: TypeAlias = Mapping[str, Mapping[TopicPartition, Committed | None]]
+#: File systems without hard links.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +39,13 @@ class Undo:
     """The file that undoes a change, and the ids of the changed topics.
 
     Args:
-        path: the file.
+        path: the file; ``None`` if the groups had no offsets.
         identities: the ids.
         command: the command that undoes the change.
         options: the options that an import needs, with a leading space.
     """
 
-    path: Path
+    path: Path | None
     identities: Mapping[str, TopicIdentity]
     command: str
     options: str = ""
@@ -54,6 +59,8 @@ class Undo:
             errors: the errors of its parts; not empty.
         """
         unclear = next((it for it in errors if not is_rejection(it)), None)
+        if self.path is None:
+            return unclear or errors[0]
         if unclear is None:
             self.path.unlink(missing_ok=True)
             return errors[0]
@@ -78,9 +85,16 @@ def is_rejection(error: StreamGroupsError) -> bool:
 def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: str, options: str = "") -> Undo:
     """Writes the committed offsets of the partitions that will change to a file, and prints its name.
 
+    Groups without such partitions are left out. If no group is left, no file is written.
+
     Raises:
         InvalidOption: if it cannot be written, or exists already. Nothing was changed.
     """
+    changes = {group_id: partitions for group_id, partitions in changes.items() if partitions}
+    if not changes:
+        if file is not None:
+            cluster.notify(f"There are no offsets to store, so {file} is not written.")
+        return Undo(None, {}, "")
     committed = cluster.groups.committed_offsets(list(changes))
     offsets = {
         group_id: {
@@ -135,17 +149,24 @@ def _suffix(n: int) -> str:
 
 
 def write_new(path: Path, text: str) -> Path:
-    """Writes a file that must not exist yet, and that other users cannot read.
+    """Writes a file that must not exist yet, and that other users cannot read. It is visible as a whole, or not at all.
 
     Raises:
         InvalidOption: if it exists, or cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "x", encoding="utf-8", opener=_for_its_owner) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        # Its mode is 0600. "groups undo" does not find this name.
+        number, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".streamgroups-")
+        try:
+            with os.fdopen(number, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            _name_new(unfinished, path)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(unfinished)
         sync_directory(str(path.parent))
     except OSError as e:
         raise InvalidOption(
@@ -154,5 +175,14 @@ def write_new(path: Path, text: str) -> Path:
     return path
 
 
-def _for_its_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def _name_new(unfinished: str, path: Path) -> None:
+    """Gives a finished file its name, unless another file has it."""
+    try:
+        # Atomic, and never replaces a file.
+        os.link(unfinished, path)
+    except OSError as e:
+        if e.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.rename(unfinished, path)

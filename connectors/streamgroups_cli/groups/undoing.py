@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from streamgroups.errors import GroupRejected, UnknownGroup
+from streamgroups.errors import GroupRejected, InvalidOption, UnknownGroup
 from streamgroups.groups.offset_files import ChangedTo, FiledOffset
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import TopicPartition
@@ -57,11 +57,18 @@ def undo(
 
 
 def _last_change(cluster: Cluster, group_id: str) -> tuple[Path, Mapping[TopicPartition, FiledOffset]]:
-    """Returns the newest undo file of a group in this cluster, and its part about the group."""
+    """Returns the newest undo file of a group in this cluster, and its part about the group.
+
+    Other groups have files there too. One that cannot be read must not hide the others, so it is skipped with a warning.
+    """
     directory = state_directory()
     named = [(m, path) for path in directory.glob("undo-*.json") if (m := _NAME.fullmatch(path.name))]
     for _, path in sorted(named, key=lambda it: (it[0]["stamp"], int(it[0]["number"] or 0)), reverse=True):
-        filed = read_offsets_file(path, None).get(group_id)
+        try:
+            filed = read_offsets_file(path, None).get(group_id)
+        except InvalidOption as e:
+            print_message(f"Warning: An undo file is skipped: {e.what}")
+            continue
         if not filed:
             continue
         now = cluster.topics.identities({tp.topic for tp in filed})
