@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from streamgroups.errors import BrokerUnreachable, NotAuthorized
 from streamgroups.fakes.instance_log import FakeInstanceLog
 from streamgroups.instances.entries import (
     Entry,
@@ -294,6 +295,67 @@ def test_F2_a_start_from_a_position_is_rejected_if_the_checkpoint_would_undo_it(
     committed = cluster.committed("board.late", [p0])
     assert {tp: it.next_offset for tp, it in committed.items()} == {p0: 10 if code == 0 else 4}
     assert ("late" in instance.state().desired) == (code == 0)
+
+
+@pytest.fixture
+def two(instance: Instance, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Instance:
+    """Two processors, ``early`` and ``late``, whose groups have committed offsets."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    cluster = instance.cli.cluster
+    cluster.create_topic("flights", 1)
+    cluster.produce(P0, 10)
+    for name, offset in (("early", 5), ("late", 6)):
+        instance.declare(name)
+        cluster.commit(f"board.{name}", {P0: offset})
+    assert instance.apply("--execute").code == 0
+    return instance
+
+
+def _positions(instance: Instance) -> list[int]:
+    return [instance.cli.cluster.all_committed(f"board.{name}")[P0].next_offset for name in ("early", "late")]
+
+
+def test_O2_a_start_from_a_position_checks_all_processors_before_it_resets_one(two: Instance) -> None:
+    (two.directory / "late.yaml").write_text(
+        "name: late\nsource: {connection: prod, subscribe: flights, membership: exclusive, onRestart: checkpoint}\n"
+        "checkpoint: /data/late\nsink: {connection: prod, topic: late-out}\n"
+    )
+    assert two.apply("--execute").code == 0
+    result = two("processors", "start", "-i", "board", "early", "late", "--from", "earliest", "--wait", "0s")
+    assert (result.code, "nothing was changed" in result.err) == (3, True)
+    assert (_positions(two), two.state().desired) == ([5, 6], {})
+
+
+@pytest.mark.parametrize("fails_at", ["late", "request"])
+def test_O2_a_start_that_fails_after_a_reset_names_the_groups_that_were_reset(
+    two: Instance, monkeypatch: pytest.MonkeyPatch, fails_at: str
+) -> None:
+    def unreachable() -> Any:
+        raise BrokerUnreachable("No broker responded.", remedy="Check the address.")
+
+    if fails_at == "late":
+        two.cli.admin.failures["board.late", P0] = NotAuthorized("Not you.", remedy="Grant it.")
+    else:
+        monkeypatch.setattr(two.log, "writer", unreachable)
+    start = ("processors", "start", "-i", "board", "early", "late", "early", "--from", "earliest", "--wait", "0s")
+    result = two(*start)
+    assert (result.code, two.state().desired) == (4, {})
+    assert result.err.count("1 partition moved") == (1 if fails_at == "late" else 2), "one name, one reset"
+    if fails_at == "late":
+        assert "Reset, and not started: group 'board.early'. Not you. Grant it. Then repeat" in result.err
+        assert (_positions(two), "undo board.late" in result.err) == ([0, 6], False)
+    else:
+        assert "Reset, and not started: group 'board.early', 'board.late'. No broker responded." in result.err
+        assert _positions(two) == [0, 0]
+    two.cli.admin.failures.clear()
+    assert two("groups", "undo", "board.early", "--execute").code == 0
+    assert _positions(two)[0] == 5
+
+
+def test_O2_the_first_failure_of_a_start_is_the_error_itself(two: Instance) -> None:
+    two.cli.admin.failures["board.early", P0] = NotAuthorized("Not you.")
+    result = two("processors", "start", "-i", "board", "early", "late", "--from", "earliest", "--wait", "0s")
+    assert (result.code, _positions(two), result.err.endswith("Error: Not you.\n")) == (1, [5, 6], True)
 
 
 def test_a_running_processor_is_neither_reset_nor_dropped(instance: Instance) -> None:

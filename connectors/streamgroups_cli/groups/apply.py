@@ -115,24 +115,51 @@ def carry_out(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOption
         PartitionsAdded: see :func:`~streamgroups_cli.groups.reset_states.require_no_added`.
         PartlyDone: see :func:`apply`.
     """
+    plans = checked(cluster, plans, change)
+    if any(p.changes for p in plans) and not change.execute:
+        print_message(ONLY_A_PLAN)
+    else:
+        apply_plans(cluster, plans, change, why=why)
+
+
+def checked(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOptions) -> Sequence[GroupPlan]:
+    """Prints plans, and checks them. Nothing is changed.
+
+    Returns:
+        The plans with their states, for :func:`apply_plans`.
+
+    Raises:
+        StreamGroupsError: as :func:`carry_out`.
+    """
     warn_of_clamping(plans, strict=change.strict)
     plans = with_states(cluster, plans, change.state_location)
     emit_plans(cluster, plans, change.output, dry_run=not change.execute)
     require_no_added(plans)
     if not change.ignore_state:
         require_states(plans, execute=change.execute)
+    return plans
+
+
+def apply_plans(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOptions, *, why: str) -> bool:
+    """Applies plans that are :func:`checked`: undo file, changes, report.
+
+    Returns:
+        Whether they change anything.
+
+    Raises:
+        PartlyDone: see :func:`apply`.
+    """
     changes: Changes = {p.group_id: p.changes for p in plans if p.changes}
     if not changes:
         print_message(NOTHING_TO_DO)
-    elif not change.execute:
-        print_message(ONLY_A_PLAN)
-    else:
-        undo = write_undo(cluster, changes, change.undo_file, why=why, options=change.state_options)
-        live = {p.group_id for p in plans if p.live is not None}
-        for group_id in changes.keys() - live:
-            cancel_reset_requests(cluster, group_id, changes[group_id].keys())
-        with progress(changes) as advance:
-            apply(cluster, changes, undo, verb="moved", live=live, wait_s=change.wait_s, advance=advance)
+        return False
+    undo = write_undo(cluster, changes, change.undo_file, why=why, options=change.state_options)
+    live = {p.group_id for p in plans if p.live is not None}
+    for group_id in changes.keys() - live:
+        cancel_reset_requests(cluster, group_id, changes[group_id].keys())
+    with progress(changes) as advance:
+        apply(cluster, changes, undo, verb="moved", live=live, wait_s=change.wait_s, advance=advance)
+    return True
 
 
 @contextmanager

@@ -7,19 +7,27 @@ Source: SEMANTICS O1, C3; ``streamgroups groups reset``, ``streamgroups savepoin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import GroupRejected, InvalidOption, PartitionsAdded, UnknownTopic
+from streamgroups.errors import (
+    GroupRejected,
+    InvalidOption,
+    PartitionsAdded,
+    PartlyDone,
+    StreamGroupsError,
+    UnknownTopic,
+)
 from streamgroups.groups.reset_plan import Scenario
 from streamgroups.instances.entries import Definition
 from streamgroups.positions import AtTime, Latest, TrimHorizon, parse_time_ms
 from streamgroups.processors.processor import Processor
 from streamgroups.processors.reading import processor_of
 from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.connection import connect_to
 from streamgroups_cli.output import print_message
 from streamgroups_spark.processors.run_directories import state_directory
@@ -112,12 +120,61 @@ def processor_group(instance: str, definition: Definition, timeout_s: float) -> 
         yield ProcessorGroup(cluster, declared.group_id(instance), declared)
 
 
-def read_from(group: ProcessorGroup, text: str) -> None:
-    """Resets a group without members, with its states.
+def reset_groups(groups: Sequence[ProcessorGroup], text: str) -> list[str]:
+    """Resets groups without members, with their states. All are checked before the first one is changed.
+
+    Args:
+        groups: the groups.
+        text: the position.
+
+    Returns:
+        The groups whose offsets were changed.
+
+    Raises:
+        GroupRejected: see :func:`planned_reset`.
+        PartitionsAdded: see :func:`planned_reset`.
+        PartlyDone: if some groups were reset, and one was not.
+    """
+    planned = [(group.group_id, planned_reset(group, text)) for group in groups]
+    changed: list[str] = []
+    for group_id, reset in planned:
+        try:
+            if reset():
+                changed.append(group_id)
+        except StreamGroupsError as e:
+            raise after_resets(changed, e) from e
+    return changed
+
+
+def after_resets(reset: Sequence[str], error: StreamGroupsError) -> StreamGroupsError:
+    """Returns the error of a start whose first steps are done.
+
+    Args:
+        reset: the groups whose offsets were changed.
+        error: the error of the next step.
+
+    >>> print(after_resets(["board.late"], GroupRejected("Group 'board.early' has members.", remedy="Stop them.")))
+    Reset, and not started: group 'board.late'. Group 'board.early' has members. Stop them. Then repeat the command. To undo \
+a reset: streamgroups groups undo board.late --execute.
+    """
+    if not reset:
+        return error
+    undo = "; ".join(f"streamgroups groups undo {names([it])} --execute" for it in reset)
+    return PartlyDone(
+        f"Reset, and not started: group {', '.join(map(repr, reset))}. {error.what}",
+        remedy=f"{error.remedy} Then repeat the command. To undo a reset: {undo}.".strip(),
+    )
+
+
+def planned_reset(group: ProcessorGroup, text: str) -> Callable[[], bool]:
+    """Plans and checks the reset of a group without members, with its states. Nothing is changed.
 
     Args:
         group: the group.
         text: the position.
+
+    Returns:
+        A function that resets the group, and returns whether an offset was changed.
 
     Raises:
         GroupRejected: if the processor has run, and its checkpoint would undo the reset.
@@ -130,7 +187,7 @@ def read_from(group: ProcessorGroup, text: str) -> None:
             "its group; nothing was changed.",
             remedy="Set 'onRestart: group' in its source, apply the file, and start it again.",
         )
-    from streamgroups_cli.groups.apply import ChangeOptions, carry_out
+    from streamgroups_cli.groups.apply import ChangeOptions, apply_plans, checked
     from streamgroups_cli.groups.reset_plans import plan_scenario
 
     cluster = group.cluster
@@ -139,9 +196,10 @@ def read_from(group: ProcessorGroup, text: str) -> None:
     if declared.accepts_added:
         plans = [replace(plan, added=()) for plan in plans]
     try:
-        carry_out(cluster, plans, change, why=f"before a start from {text}")
+        ready = checked(cluster, plans, change)
     except PartitionsAdded as e:
         raise e.with_text(e.what, f"{e.remedy} Then start the processor without --from.") from None
+    return lambda: apply_plans(cluster, ready, change, why=f"before a start from {text}")
 
 
 def restored_from(

@@ -6,18 +6,19 @@ Source: SEMANTICS P2, O1, C3.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import GroupRejected, InvalidOption, QueryGivenUp
+from streamgroups.errors import GroupRejected, InvalidOption, QueryGivenUp, StreamGroupsError
 from streamgroups.instances.instance_state import InstanceState
 from streamgroups.instances.requests import failures, has_completed, has_started, is_stopped, started
 from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance, require_defined
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
-from streamgroups_cli.processors.positions import processor_group, read_from, restored_from
+from streamgroups_cli.processors.positions import after_resets, processor_group, reset_groups, restored_from
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Processors.", show_default=False)]
 Wait = Annotated[
@@ -60,30 +61,35 @@ def start(
 ) -> None:
     """Start processors. A running one is not changed.
 
-    Exit code: 0 if they run or have completed, 1 if one has failed or does not run in time, 3 if a running one would be reset.
+    Exit code: 0 if they run or have completed, 1 if one has failed or does not run in time, 3 if a running one would be reset,
+    4 if a group was reset and its processor was not started.
     """
     wait_s = parse_duration_ms(wait, option="--wait") / 1_000
     if start_from is not None and savepoint is not None:
         raise InvalidOption("--from and --savepoint exclude each other.", remedy="Omit one of them.")
     if savepoint is not None and len(names) > 1:
         raise InvalidOption("A savepoint is that of one processor.", remedy="Start the processors one by one.")
+    names = list(dict.fromkeys(names))
     with open_instance(options, options.name) as instance:
         state = instance.state()
         require_defined(state, names, instance.name)
         if start_from is not None or savepoint is not None:
             _require_stopped(state, names)
-            for name in names:
-                with processor_group(instance.name, state.definitions[name], instance.timeout_s) as group:
-                    if start_from is not None:
-                        read_from(group, start_from)
-                    elif savepoint is not None:
-                        restored_from(
-                            group,
-                            savepoint,
-                            accept_repeated_output=accept_repeated_output,
-                            accept_other_partitions=accept_other_partitions,
-                        )
-        _request(instance, state, [it for it in names if not _runs(state, it)], wait_s)
+        reset: list[str] = []
+        with ExitStack() as stack:
+            positioned = names if start_from is not None or savepoint is not None else []
+            definitions = [state.definitions[name] for name in positioned]
+            groups = [stack.enter_context(processor_group(instance.name, it, instance.timeout_s)) for it in definitions]
+            if start_from is not None:
+                reset = reset_groups(groups, start_from)
+            elif savepoint is not None:
+                restored_from(
+                    groups[0],
+                    savepoint,
+                    accept_repeated_output=accept_repeated_output,
+                    accept_other_partitions=accept_other_partitions,
+                )
+        _request(instance, state, [it for it in names if not _runs(state, it)], wait_s, reset)
 
 
 @with_options
@@ -99,12 +105,17 @@ def restart(options: InstanceOptions, names: Names, wait: Wait = "2m") -> None:
         _request(instance, state, names, wait_s)
 
 
-def _request(instance: OpenInstance, state: InstanceState, names: Sequence[str], wait_s: float) -> None:
+def _request(
+    instance: OpenInstance, state: InstanceState, names: Sequence[str], wait_s: float, reset: Sequence[str] = ()
+) -> None:
     if not names:
         print_message("There is nothing to do.")
         return
     requests = {name: started(state, name) for name in names}
-    instance.write(list(requests.values()))
+    try:
+        instance.write(list(requests.values()))
+    except StreamGroupsError as e:
+        raise after_resets(reset, e) from e
     if not wait_s:
         print_message("The request is written.")
         return
