@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -230,6 +230,24 @@ def _cursors(place: Place) -> None:
         cursors.consumer_commit(cursor)
 
 
+def _describe_with_a_member(place: Place) -> None:
+    """The metadata group of this group cannot be described, and does not exist."""
+    consumer = Consumer(
+        {"bootstrap.servers": place.listeners.plain, "group.id": place.name, "enable.auto.commit": False}
+    )
+    consumer.subscribe(["flights"])
+
+    def is_member() -> bool:
+        consumer.poll(0.1)
+        return bool(consumer.assignment())
+
+    try:
+        wait_until(is_member, "the consumer is a member")
+        place.command("groups", "describe", place.name, "--no-time-lag", "--count-limit", "0")
+    finally:
+        consumer.close()
+
+
 def _repartition(place: Place) -> None:
     flights = place.spark().readStream.format("streamgroups").options(**place.source()).load()
     produce(place.listeners.plain, "flights", 2, partitions=1)
@@ -254,6 +272,11 @@ FEATURES = {
     "groups describe": Feature(
         lambda name: (Acl("Describe", "Group", name, "Read"), Acl("Describe", "Topic", "flights", is_optional=True)),
         lambda place: place.command("groups", "describe", place.name, "--no-time-lag", "--count-limit", "0"),
+        Place.group,
+    ),
+    "groups describe, with a member of another program": Feature(
+        lambda name: (Acl("Describe", "Group", name, "Read"), Acl("Describe", "Topic", "flights", is_optional=True)),
+        _describe_with_a_member,
         Place.group,
     ),
     "groups reset": Feature(

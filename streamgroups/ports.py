@@ -152,13 +152,19 @@ class GroupAdmin(Protocol):
         ...
 
     def committed_offsets(
-        self, group_ids: Collection[str], partitions: Collection[TopicPartition] | None = None
+        self,
+        group_ids: Collection[str],
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        optional: Collection[str] = (),
     ) -> dict[str, dict[TopicPartition, Committed]]:
         """The committed offsets of each group.
 
         Args:
             group_ids: the groups.
             partitions: the partitions; ``None`` for all of topics that this user may describe.
+            optional: those groups that are left out of the result if this user may not describe them. Without it, that is
+                an error.
         """
         ...
 

@@ -53,16 +53,19 @@ class FakeAdmin:
         self.cluster = cluster
         #: The errors that single partitions return for a change, by group: for tests of partial changes.
         self.failures: dict[tuple[str, TopicPartition], StreamGroupsError] = {}
+        #: The groups that this user may not describe.
+        self.denied: set[str] = set()
         #: Called before each change: for tests of events between the check and the change.
         self.before_change: Callable[[], None] = lambda: None
 
     def list_groups(self) -> list[GroupListing]:
         """See :meth:`streamgroups.ports.GroupAdmin.list_groups`."""
-        described = [self._describe(group_id) for group_id in self.cluster.group_ids()]
+        described = [self._describe(group_id) for group_id in self.cluster.group_ids() if group_id not in self.denied]
         return [GroupListing(g.group_id, g.state, g.type, g.protocol_type, BROKER) for g in described]
 
     def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
         """See :meth:`streamgroups.ports.GroupAdmin.describe_groups`."""
+        self._check_allowed(group_ids)
         return {group_id: self._describe(group_id) for group_id in group_ids}
 
     def _describe(self, group_id: str) -> GroupDescription:
@@ -71,10 +74,16 @@ class FakeAdmin:
         return self.cluster.describe(group_id)
 
     def committed_offsets(
-        self, group_ids: Collection[str], partitions: Collection[TopicPartition] | None = None
+        self,
+        group_ids: Collection[str],
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        optional: Collection[str] = (),
     ) -> dict[str, dict[TopicPartition, Committed]]:
         """See :meth:`streamgroups.ports.GroupAdmin.committed_offsets`."""
         self.cluster.check_reachable()
+        group_ids = [group_id for group_id in group_ids if not (group_id in self.denied and group_id in optional)]
+        self._check_allowed(group_ids)
         if partitions is not None:
             return {group_id: self.cluster.committed(group_id, partitions) for group_id in group_ids}
         return {group_id: self.cluster.all_committed(group_id) for group_id in group_ids}
@@ -213,6 +222,11 @@ class FakeAdmin:
         for tp, start in starts.items():
             end = self._bounds(tp).end_offset if ends is None else ends[tp]
             yield from self.cluster.read(OffsetRange(tp, start, end))
+
+    def _check_allowed(self, group_ids: Collection[str]) -> None:
+        for group_id in group_ids:
+            if group_id in self.denied:
+                raise NotAuthorized(f"This user is not authorized to access the group '{group_id}'.", group=group_id)
 
     def _before_change(self) -> None:
         self.cluster.check_reachable()

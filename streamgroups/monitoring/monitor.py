@@ -150,13 +150,16 @@ class Monitor:
     def _times(self, snapshots: Collection[GroupSnapshot], listed: Collection[str]) -> dict[str, StoredGroupTime]:
         """The event time of each group that has one."""
         found = {s.description.group_id: time for s in snapshots if (time := state_times(s)) is not None}
-        # Some users may not read these metadata groups, and a request for one that is not visible would be an error.
+        # Some users may not read these metadata groups. Describe on the cluster lists also those that they may not read.
         known = frozenset(listed)
         of_groups = {
             s.description.group_id: s for s in snapshots if event_time_group_of(s.description.group_id) in known
         }
-        stored = self._groups.committed_offsets([event_time_group_of(group_id) for group_id in of_groups])
+        requested = [event_time_group_of(group_id) for group_id in of_groups]
+        stored = self._groups.committed_offsets(requested, optional=requested)
         for group_id, snapshot in of_groups.items():
+            if event_time_group_of(group_id) not in stored:
+                continue
             entries = {tp: entry.metadata for tp, entry in stored[event_time_group_of(group_id)].items()}
             unreadable = [tp for tp, text in entries.items() if text and read_time(text) is None]
             warn_of_unreadable(event_time_group_of(group_id), unreadable)
@@ -170,12 +173,11 @@ class Monitor:
     ) -> dict[str, dict[TopicPartition, Gaps]]:
         """The gaps of each group with a metadata group of gaps that this user may read."""
         known = frozenset(listed)
-        with_gaps = [group_id for group_id in group_ids if gaps_group_of(group_id) in known]
-        read = self._groups.committed_offsets([gaps_group_of(group_id) for group_id in with_gaps])
+        requested = {gaps_group_of(group_id): group_id for group_id in group_ids if gaps_group_of(group_id) in known}
+        read = self._groups.committed_offsets(list(requested), optional=requested)
         return {
-            group_id: {tp: gaps for tp, entry in entries.items() if (gaps := Gaps.parse(entry.metadata)).count}
-            for group_id in with_gaps
-            for entries in [read[gaps_group_of(group_id)]]
+            requested[name]: {tp: gaps for tp, entry in entries.items() if (gaps := Gaps.parse(entry.metadata)).count}
+            for name, entries in read.items()
         }
 
     def _watched(

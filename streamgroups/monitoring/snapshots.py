@@ -156,8 +156,9 @@ def survey(
         StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
     """
     described = groups.describe_groups(group_ids)
-    metadata_stores = {group_id: members_group_of(group_id) for group_id in group_ids if described[group_id].owners}
-    committed = groups.committed_offsets({*group_ids, *metadata_stores.values()})
+    # They contain only the values in flight, and a user who may describe a group may not always describe its metadata group.
+    stores = {members_group_of(group_id) for group_id in group_ids if described[group_id].owners} - {*group_ids}
+    committed = groups.committed_offsets({*group_ids, *stores}, optional=stores)
     partitions = {
         group_id: sorted(committed[group_id].keys() | described[group_id].owners.keys()) for group_id in group_ids
     }
@@ -165,7 +166,7 @@ def survey(
     snapshots = []
     for g in sorted(group_ids):
         try:
-            reading = _reading_until(described[g], committed[metadata_stores[g]]) if g in metadata_stores else {}
+            reading = _reading_until(described[g], committed.get(members_group_of(g), {}))
             lags = (_lag(tp, committed[g].get(tp), bounds.get(tp), reading.get(tp, 0)) for tp in partitions[g])
             snapshots.append(GroupSnapshot(described[g], tuple(lags), committed[g]))
         except Exception as e:

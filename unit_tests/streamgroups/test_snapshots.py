@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+import pytest
+
+from streamgroups.coordination.reset_protocol import MemberEntry, event_time_group_of, gaps_group_of, members_group_of
+from streamgroups.errors import NotAuthorized
+from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
+from streamgroups.groups.description import GroupListing
 from streamgroups.groups.lag import CountedLag, FirstOfLag, NoLag
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.monitoring.monitor import Monitor
 from streamgroups.monitoring.snapshots import Memory, survey
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
@@ -135,3 +142,54 @@ def test_a_partition_that_is_owned_and_not_committed_is_shown() -> None:
     admin = cluster_with_lag()
     (s,) = survey(admin, admin, ["unknown"])
     assert (s.lags, s.description.state) == ((), "Dead")
+
+
+def test_O3_a_group_is_described_without_its_metadata_group() -> None:
+    """Describe on the literal name of a group is enough, also for a group of another program."""
+    admin = cluster_with_lag()
+    members = []
+    for group_id in ("a", "b"):
+        group = FakeGroup(admin.cluster, group_id)
+        member = FakeMember(
+            group,
+            "alice",
+            topics=lambda: ["flights"],
+            first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
+        )
+        member.join(1_000)
+        group.settle()
+        members.append(member)
+    entry = MemberEntry("alice", members[1].member_id, 0, None, reading_until=5).encode()
+    for group_id in ("a", "b"):
+        admin.cluster.commit(members_group_of(group_id), {P0: 1}, entry)
+    admin.denied = {members_group_of("a")}
+    a, b = survey(admin, admin, ["a", "b"])
+    assert [it.records for it in (a, b)] == [4, 3]
+    assert [it.lags[0].in_flight for it in (a, b)] == [0, 2]
+    admin.denied = {"a"}
+    with pytest.raises(NotAuthorized):
+        survey(admin, admin, ["a", "b"])
+    admin.denied = {members_group_of("b")}
+    with pytest.raises(NotAuthorized):
+        survey(admin, admin, ["b", members_group_of("b")])
+
+
+def test_O3_groups_are_polled_without_metadata_groups_that_are_listed_and_denied() -> None:
+    """Describe on the cluster lists all groups, and permits to read none of them."""
+
+    class Listing(Counting):
+        def list_groups(self) -> list[GroupListing]:
+            denied, self.denied = self.denied, set()
+            try:
+                return super().list_groups()
+            finally:
+                self.denied = denied
+
+    cluster = cluster_with_lag().cluster
+    for group_id in ("a", "b"):
+        for name in (event_time_group_of(group_id), gaps_group_of(group_id)):
+            cluster.commit(name, {P0: 1}, "{}")
+    admin = Listing(cluster)
+    admin.denied = {event_time_group_of("a"), gaps_group_of("b")}
+    monitor = Monitor(admin, admin, FakeClock(1_000), event_times=True, gaps=True)
+    assert [it.snapshot.records for it in monitor.poll()] == [4, 3]

@@ -159,6 +159,31 @@ def test_G17_tools_do_not_leave_out_a_partition_with_an_error() -> None:
         admin.committed_offsets(["board"])
 
 
+class _Denying(Answers):
+    """The user may not describe these groups. The second one was hidden between both requests."""
+
+    def _FindCoordinator(self, request: Any) -> Any:
+        answer = super()._FindCoordinator(request)
+        for it in answer.coordinators:
+            it.error_code = int(Code.GROUP_AUTHORIZATION_FAILED) if it.key == "board.streamgroups" else 0
+        return answer
+
+    def _OffsetFetch(self, request: Any) -> Any:
+        answer = super()._OffsetFetch(request)
+        for it in answer.groups:
+            it.error_code = int(Code.GROUP_AUTHORIZATION_FAILED) if it.group_id == "late.streamgroups" else 0
+        return answer
+
+
+def test_G17_a_denied_group_is_left_out_only_if_it_is_optional() -> None:
+    admin = KafkaGroupAdmin(scripted_session(_Denying(committed={P0: deque([(0, 5)])})))
+    denied = {"board.streamgroups", "late.streamgroups"}
+    assert admin.committed_offsets(["board", *denied], optional=denied) == {"board": {P0: Committed(5, "at 5")}}
+    for name in denied:
+        with pytest.raises(NotAuthorized, match=f"'{name}'"):
+            admin.committed_offsets(["board", name], optional=["board"])
+
+
 class _Deleting(Answers):
     """The first response to a deletion is lost after it has taken effect. Then the group does not exist."""
 

@@ -25,6 +25,7 @@ from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized,
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.connection_settings import admin_settings
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log, take_over_logs_of
 from streamgroups_kafka.client.missing_acls import USUAL, Operations
@@ -178,12 +179,22 @@ class AdminSession:
         if any(self._manager.cluster.broker_metadata(it) is None for it in node_ids):
             await self._manager.cluster.refresh_metadata()
 
-    async def coordinators(self, group_ids: Collection[str], operations: Operations = USUAL) -> dict[int, list[str]]:
-        """The groups by their coordinators, with one request for many groups (KIP-699)."""
+    async def coordinators(
+        self, group_ids: Collection[str], operations: Operations = USUAL, optional: Collection[str] = ()
+    ) -> dict[int, list[str]]:
+        """The groups by their coordinators, with one request for many groups (KIP-699).
+
+        Args:
+            group_ids: the groups.
+            operations: the operations that the user needs, for errors.
+            optional: those groups that are left out if this user may not describe them.
+        """
         by_node: defaultdict[int, list[str]] = defaultdict(list)
         for portion in portions(sorted(group_ids), GROUPS_PER_REQUEST):
             request = FindCoordinatorRequest(key_type=0, coordinator_keys=portion, min_version=4)
             for found in (await self.send(request)).coordinators:
+                if found.error_code == Code.GROUP_AUTHORIZATION_FAILED and found.key in optional:
+                    continue
                 what = f"The coordinator of group '{found.key}' could not be found"
                 self.check(found.error_code, what, group=found.key, operations=operations)
                 by_node[found.node_id].append(found.key)

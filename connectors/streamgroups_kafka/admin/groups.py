@@ -160,16 +160,20 @@ class KafkaGroupAdmin:
             )
 
     def committed_offsets(
-        self, group_ids: Collection[str], partitions: Collection[TopicPartition] | None = None
+        self,
+        group_ids: Collection[str],
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        optional: Collection[str] = (),
     ) -> dict[str, dict[TopicPartition, Committed]]:
         """See :meth:`streamgroups.ports.GroupAdmin.committed_offsets`."""
         if not group_ids:
             return {}
         what = f"The offsets of {_names(group_ids)} could not be read"
-        return self._session.run(what, self._committed, group_ids, partitions)
+        return self._session.run(what, self._committed, group_ids, partitions, frozenset(optional))
 
     async def _committed(
-        self, group_ids: Collection[str], partitions: Collection[TopicPartition] | None
+        self, group_ids: Collection[str], partitions: Collection[TopicPartition] | None, optional: frozenset[str]
     ) -> dict[str, dict[TopicPartition, Committed]]:
         group = OffsetFetchRequest.OffsetFetchRequestGroup
         topics = None
@@ -177,8 +181,9 @@ class KafkaGroupAdmin:
             # For topics that it omits from all offsets, the broker returns an error here.
             numbers = by_topic((tp, tp.partition) for tp in partitions)
             topics = [group.OffsetFetchRequestTopics(name=name, partition_indexes=of) for name, of in numbers.items()]
-        found: dict[str, dict[TopicPartition, Committed]] = {g: {} for g in group_ids}
-        for by_node in _rounds(await self._session.coordinators(group_ids)):
+        coordinators = await self._session.coordinators(group_ids, optional=optional)
+        found: dict[str, dict[TopicPartition, Committed]] = {g: {} for ids in coordinators.values() for g in ids}
+        for by_node in _rounds(coordinators):
             requests = {
                 node: OffsetFetchRequest(
                     groups=[group(group_id=g, topics=topics) for g in ids], min_version=8, max_version=_TOPICS_BY_NAME
@@ -186,7 +191,11 @@ class KafkaGroupAdmin:
                 for node, ids in by_node.items()
             }
             for answer in (await self._session.send_all(requests)).values():
-                found |= {g.group_id: self._offsets_of(g) for g in answer.groups}
+                for g in answer.groups:
+                    if g.error_code == Code.GROUP_AUTHORIZATION_FAILED and g.group_id in optional:
+                        del found[g.group_id]
+                    else:
+                        found[g.group_id] = self._offsets_of(g)
         return found
 
     def _offsets_of(self, group: Any) -> dict[TopicPartition, Committed]:

@@ -19,6 +19,8 @@ from confluent_kafka import KafkaError, KafkaException
 from streamgroups_kafka.client.error_codes import COORDINATOR_MOVES, LEADER_MOVES, Code
 
 _RAISED = "raised"
+#: A tool describes a group also without its metadata groups.
+_NOT_OPTIONAL = "raised; a metadata group that a tool may not describe is left out"
 _BY_VERDICT = "by the table in ``transactions.transaction_errors``"
 _BY_THE_POLL = "returned by a poll, and raised unless the client recovers"
 #: The partition has no leader, or not this one. Java requests the metadata after these codes.
@@ -87,7 +89,7 @@ REQUESTS: Mapping[str, Request] = {
         moved=_LEADER_MOVES,
         methods=("consume", "poll"),
     ),
-    "FindCoordinator": Request(("group or transactional id",), moved=COORDINATOR_MOVES),
+    "FindCoordinator": Request(("group or transactional id",), _NOT_OPTIONAL, moved=COORDINATOR_MOVES),
     "InitProducerId": Request(("response",), _BY_VERDICT, moved=COORDINATOR_MOVES, methods=("init_transactions",)),
     "JoinGroup": Request(("response",), _BY_THE_POLL, methods=("subscribe", "unsubscribe")),
     "ListGroups": Request(("broker",), methods=("list_consumer_groups", "list_groups")),
@@ -118,7 +120,7 @@ REQUESTS: Mapping[str, Request] = {
         moved=COORDINATOR_MOVES,
     ),
     # A partition without a committed offset has an offset of -1, and no error.
-    "OffsetFetch": Request(("group", "partition"), moved=COORDINATOR_MOVES, methods=("committed",)),
+    "OffsetFetch": Request(("group", "partition"), _NOT_OPTIONAL, moved=COORDINATOR_MOVES, methods=("committed",)),
     "OffsetForLeaderEpoch": Request(
         ("partition",),
         "raised if it is transient; else no truncation is detected, with a line in the log",
