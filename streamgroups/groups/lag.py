@@ -126,6 +126,17 @@ class PartitionLag:
         return not self.records or (self.counted is not None and self.counted.is_exact)
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether the group has a committed offset here, and its lag is unknown. A partition that does not exist has no lag.
+
+        >>> tp = TopicPartition("flights", 0)
+        >>> [PartitionLag(tp, 10, it).is_unknown for it in (PartitionError.NO_LEADER, PartitionError.NO_PARTITION)]
+        [True, False]
+        """
+        has_offset = self.committed_offset is not None
+        return self.records is None and has_offset and self.bounds is not PartitionError.NO_PARTITION
+
+    @property
     def open_records(self) -> int | None:
         """The number of records after the last stable offset, or an upper bound; ``None`` if that is not known."""
         if self.counted is not None:

@@ -86,7 +86,7 @@ class DescribedGroup:
 
     @property
     def is_exact(self) -> bool:
-        """Whether :attr:`lag` is exact. Otherwise it is an upper bound."""
+        """Whether :attr:`lag` is exact. Otherwise it is an upper bound, or the lag of a partition is unknown."""
         return self.snapshot.is_exact
 
     @property
@@ -129,7 +129,7 @@ def heading(s: GroupSnapshot, now_ms: int) -> str:
         *([f"coordinator {d.coordinator}"] if d.coordinator is not None else []),
     ]
     if s.records is not None:
-        words.append(f"lag {bounded(s.records, is_exact=s.is_exact)}")
+        words.append(f"lag {lag_cell(s)}")
         behind = duration(s.time_ms(now_ms))
         words += [f"time lag {behind}"] if behind is not None and s.records else []
         words += [f"{s.open_records} in open transactions"] if s.open_records else []
@@ -204,6 +204,22 @@ def see_groups(missing: Sequence[str], known: Collection[str]) -> str:
     """
     close = difflib.get_close_matches(missing[0], known, n=1) if len(missing) == 1 else []
     return "".join(f"Did you mean '{it}'? " for it in close) + "See: streamgroups groups list."
+
+
+def lag_cell(s: GroupSnapshot) -> Cell:
+    """Returns the lag of a group for people.
+
+    >>> from streamgroups.groups.description import GroupDescription
+    >>> from streamgroups.partitions import TopicPartition
+    >>> p0, p1 = (TopicPartition("flights", p) for p in range(2))
+    >>> lags = PartitionLag(p0, 10, Bounds(0, 15)), PartitionLag(p1, 10, PartitionError.NO_LEADER)
+    >>> lag_cell(GroupSnapshot(GroupDescription("board", "Empty"), lags))
+    '<=5 + unknown'
+    """
+    known = bounded(s.records, is_exact=all(lag.is_exact for lag in s.lags if lag.records is not None))
+    if s.is_complete:
+        return known
+    return "unknown" if known is None else f"{known} + unknown"
 
 
 def bounded(records: int | None, *, is_exact: bool) -> Cell:

@@ -41,6 +41,8 @@ class PartitionFigures:
     lost_records: int | None = None
     lag_exact: bool | None = None
     open_records: int | None = None
+    #: Whether the group has a committed offset here, and its lag is unknown.
+    is_lag_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class GroupFigures:
 
     @property
     def lag_records(self) -> int | None:
-        """The lag of all partitions in records."""
+        """The lag of all partitions in records, without those whose lag is unknown."""
         return total([p.lag_records for p in self.partitions])
 
     @property
@@ -75,7 +77,7 @@ class GroupFigures:
     @property
     def lag_ms(self) -> int | None:
         """The maximum time lag; ``None`` if that of a partition with a position is unknown."""
-        return maximum([p.lag_ms for p in self.partitions if p.lag_records is not None])
+        return maximum([p.lag_ms for p in self.partitions if p.lag_records is not None or p.is_lag_unknown])
 
 
 _OF_PARTITIONS: Mapping[str, tuple[str, Callable[[PartitionFigures], float | None]]] = {
@@ -129,6 +131,7 @@ def _watched_partition(partition: WatchedPartition, processed_offset: int | None
         lag.lost_records,
         None if lag.records is None else lag.is_exact,
         lag.open_records,
+        lag.is_unknown,
     )
 
 
@@ -185,9 +188,9 @@ def group_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_
 
     members = gauge("members", "Number of members.")
     state = gauge("state", "1 for the current state of the group, by Kafka's name.", ["state"])
-    lag = gauge("lag_records", "Lag of the group in records, an upper bound.")
+    lag = gauge("lag_records", "Lag of the group in records, an upper bound; without partitions whose lag is unknown.")
     open_ = gauge("open_records", "Records after the last stable offsets, which the lag does not include.")
-    lag_s = gauge("lag_seconds", "Age of the first record that the group has not read.")
+    lag_s = gauge("lag_seconds", "Age of the first record that the group has not read. No sample if a lag is unknown.")
     partitions = gauge("partitions", "Number of partitions by lag state.", ["lag_state"])
     for g in groups:
         _add(members, g.labels, g.members)

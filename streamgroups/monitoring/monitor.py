@@ -69,7 +69,7 @@ class WatchedGroup:
     @property
     def time_lag_ms(self) -> int | None:
         """The maximum time lag of its partitions; ``None`` if that of a partition is unknown."""
-        return maximum([p.time_lag_ms for p in self.partitions if p.lag.records is not None])
+        return maximum([p.time_lag_ms for p in self.partitions if p.lag.records is not None or p.lag.is_unknown])
 
     @property
     def read_per_s(self) -> float | None:

@@ -64,7 +64,8 @@ class GroupSnapshot:
 
     @property
     def records(self) -> int | None:
-        """The lag of all partitions in records. ``None`` for a share group, which commits no offsets.
+        """The lag of all partitions in records, without those whose lag is unknown. ``None`` for a share group, which commits no
+        offsets.
 
         >>> GroupSnapshot(GroupDescription("queue", "Stable", "share"), ()).records is None
         True
@@ -73,20 +74,32 @@ class GroupSnapshot:
 
     @property
     def is_exact(self) -> bool:
-        """Whether :attr:`records` is exact."""
-        return all(lag.is_exact for lag in self.lags if lag.records is not None)
+        """Whether :attr:`records` is exact, and the lag of all partitions."""
+        return self.is_complete and all(lag.is_exact for lag in self.lags if lag.records is not None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the lag of each partition with a committed offset is known.
+
+        >>> lag = PartitionLag(TopicPartition("flights", 0), 10, PartitionError.NO_LEADER)
+        >>> GroupSnapshot(GroupDescription("board", "Empty"), (lag,)).is_complete
+        False
+        """
+        return not any(lag.is_unknown for lag in self.lags)
 
     @property
     def open_records(self) -> int | None:
-        """The records after the last stable offsets of all partitions; ``None`` if that is unknown for one with lag."""
+        """The records after the last stable offsets of all partitions; ``None`` if that is unknown for one with lag, or with an
+        unknown lag.
+        """
         if not self._commits_offsets:
             return None
-        known = [lag.open_records for lag in self.lags if lag.records or lag.open_records]
+        known = [lag.open_records for lag in self.lags if lag.records or lag.open_records or lag.is_unknown]
         return None if None in known else total(known)
 
     def time_ms(self, now_ms: int) -> int | None:
-        """How long the longest waiting record has been waiting; ``None`` if a record was not read."""
-        return maximum([lag.time_ms(now_ms) for lag in self.lags if lag.records is not None])
+        """How long the longest waiting record has been waiting; ``None`` if a record was not read, or a lag is unknown."""
+        return maximum([lag.time_ms(now_ms) for lag in self.lags if lag.records is not None or lag.is_unknown])
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from streamgroups.coordination.reset_protocol import MemberEntry, members_group_
 from streamgroups.errors import InvalidOption, NotAuthorized
 from streamgroups.fakes import FakeCluster
 from streamgroups.groups.description import GroupDescription
+from streamgroups.groups.lag import PartitionError
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_cli.groups import describing
@@ -76,6 +77,30 @@ def test_G17_partitions_of_a_denied_topic_are_not_deleted(board: CommandLine) ->
     assert "not authorized" in board("groups", "describe", "board").out
     result = board("groups", "reset", "stopped", "--topic", "flights:0", "--to-earliest", "--execute")
     assert (result.code, "not authorized to describe 'flights'" in result.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "detail"), [(PartitionError.NO_LEADER, "no leader"), (PartitionError.NOT_AUTHORIZED, "not authorized")]
+)
+def test_O3_the_lag_of_a_group_with_an_unknown_partition_is_not_exact(
+    board: CommandLine, monkeypatch: pytest.MonkeyPatch, error: PartitionError, detail: str
+) -> None:
+    bounds = board.admin.bounds
+    monkeypatch.setattr(board.admin, "bounds", lambda tps: {**bounds(tps), **({P1: error} if P1 in tps else {})})
+    board.cluster.commit("billing", {P0: 10, P1: 6})
+    for command in (("groups", "describe", "billing"), ("groups", "watch", "billing", "--count", "1")):
+        (group,) = json.loads(board(*command, "-o", "json").out)["groups"]
+        found = [group[name] for name in ("lag", "lag_exact", "open", "time_lag_ms")]
+        assert found == [0, False, None, None], command
+        assert [p["lag"] for p in group["partitions"]] == [0, None]
+        assert "0 + unknown" in board(*command).out
+    result = board("groups", "describe", "billing")
+    assert result.err == "The lag of some partitions is unknown (DETAIL): it is not in the lag of their group.\n"
+    assert detail in result.out
+    board.cluster.commit("archive", {TopicPartition("gone", 0): 3, P0: 10})
+    result = board("groups", "describe", "archive", "-o", "json")
+    (group,) = json.loads(result.out)["groups"]
+    assert (group["lag"], group["lag_exact"], group["time_lag_ms"], result.err) == (0, True, 0, "")
 
 
 def test_json_yaml_and_csv_have_the_same_content(board: CommandLine) -> None:

@@ -17,6 +17,7 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.gaps import Cause, Gap, Gaps
+from streamgroups.groups.lag import PartitionError
 from streamgroups.groups.offset_audit import Facts, GroupAudit, Verdict, audit
 from streamgroups.groups.offset_records import OffsetRecord
 from streamgroups.groups.unused_groups import OFFSETS_TOPIC
@@ -95,6 +96,18 @@ def test_O3_what_is_exported(exporter: Exporter) -> None:
     assert samples["streamgroups_requests_total", ""] == 7
     assert samples["streamgroups_last_successful_poll_timestamp_seconds", ""] == 1_000
     assert (samples["streamgroups_polls_total", ""], samples["streamgroups_poll_failures_total", ""]) == (1, 0)
+
+
+def test_O3_a_partition_without_a_leader_makes_the_time_lag_unknown(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = FakeAdmin.bounds
+    monkeypatch.setattr(FakeAdmin, "bounds", lambda admin, tps: {**bounds(admin, tps), P1: PartitionError.NO_LEADER})
+    assert exporter.polls.refresh() is None
+    samples = exporter.scrape()
+    assert samples["streamgroups_group_lag_records", ""] == 6
+    assert ("streamgroups_group_lag_seconds", "") not in samples
+    assert of_partitions(samples, "lag_seconds") == {"0 flights": 60}, "alerts use it"
 
 
 def test_O4_recorded_gaps_are_counters_by_cause(exporter: Exporter) -> None:

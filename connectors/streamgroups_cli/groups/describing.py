@@ -94,7 +94,7 @@ def describe(
         flat=lambda: _flat(found, now_ms, members, states),
     )
     shows_lag = not members and not state
-    if shows_lag and any(not s.is_exact for s in found):
+    if shows_lag and any(not lag.is_exact for s in found for lag in s.lags):
         print_message(
             "A lag marked <= is an upper bound: it can include transaction markers and gaps. Increase --count-limit for the exact lag."
         )
@@ -104,6 +104,8 @@ def describe(
         and any(lag.records and lag.first_record_of_lag is None for s in found for lag in s.lags)
     ):
         print_message("The time lag was not computed: it requires too many reads. --time-lag computes it.")
+    if shows_lag and any(not s.is_complete for s in found):
+        print_message("The lag of some partitions is unknown (DETAIL): it is not in the lag of their group.")
     if missing and requested is not None:
         raise unknown_groups(missing, known)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroups.durations import duration
-from streamgroups.monitoring.group_tables import bounded
+from streamgroups.monitoring.group_tables import bounded, lag_cell
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import WatchedGroup, WatchedPartition
 from streamgroups.partitions import TopicPartition
@@ -127,7 +127,7 @@ def _group_cells(g: WatchedGroup, *, human: bool) -> list[Cell]:
         d.group_id,
         d.state,
         len(d.members),
-        bounded(g.snapshot.records, is_exact=g.snapshot.is_exact) if human else g.snapshot.records,
+        lag_cell(g.snapshot) if human else g.snapshot.records,
         duration(g.time_lag_ms),
         None if rate is None else f"{rate:.0f}",
         g.state.value,
