@@ -1,4 +1,5 @@
 """Parses JSON of other programs and checks its values: every value has bounds, and every error is a ``ValueError``.
+Writes JSON that each other program can parse.
 
 Called for all data of a cluster, a checkpoint or a file: metadata entries, offsets, reports, histories. Python's parser
 alone accepts ``Infinity``, numbers of any size and text that no broker stores, and raises ``RecursionError`` for deep
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 #: The largest offset, and the largest time in milliseconds.
@@ -92,6 +93,33 @@ def write_exact_json(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(write_exact_json, value))}]"
     return value.text if isinstance(value, ExactNumber) else json.dumps(value, ensure_ascii=False)
+
+
+def write_json(value: Any, *, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
+    """Returns any value as JSON. Numbers that JSON does not have are texts, as Spark writes them.
+
+    Args:
+        value: the value.
+        indent: the indentation; ``None`` for one line.
+        default: returns a value of JSON for an object of another type.
+
+    >>> write_json({"total": [float("nan"), float("inf"), float("-inf"), 1.5]})
+    '{"total": ["NaN", "Infinity", "-Infinity", 1.5]}'
+    """
+    try:
+        return json.dumps(value, indent=indent, default=default, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite_values(value), indent=indent, default=default, ensure_ascii=False, allow_nan=False)
+
+
+def _finite_values(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_finite_values(name): _finite_values(it) for name, it in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite_values(it) for it in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def whole(value: Any, *, least: int = 0, most: int = MAX_INT64) -> int:

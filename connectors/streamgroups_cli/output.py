@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgroups.json_values import write_json
 from streamgroups.printable import printable
 from streamgroups.tables import Cell, Table, csv_line, plain_lines
 
@@ -100,12 +101,12 @@ def emit_rows(output: Output, name: str, table: Table, **facts: object) -> None:
 
 
 def json_text(document: Mapping[str, Any], *, indent: int | None = None) -> str:
-    r"""Returns JSON in which every unprintable character is an escape.
+    r"""Returns JSON in which every unprintable character is an escape, and ``NaN`` and infinite numbers are texts.
 
     >>> print(json_text({"group": "é\x9b2J"}))
     {"group": "é\u009b2J"}
     """
-    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    text = write_json(document, indent=indent)
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)

@@ -8,12 +8,13 @@ bytes that are not UTF-8. Source: Python's ``datetime``; Spark's ``TimestampType
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from streamgroups.json_values import write_json
 
 #: The number that pandas takes for a missing time. Not an Arrow scalar: creating one imports pandas.
 _NAT = -(2**63)
@@ -43,7 +44,7 @@ def texts_of(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def json_of(rows: pa.Table, max_characters: int) -> list[str]:
-    """Returns each row as JSON, for a dead letter.
+    """Returns each row as JSON, for a dead letter. ``NaN`` and infinite numbers are texts.
 
     Args:
         rows: the rows.
@@ -57,7 +58,7 @@ def json_of(rows: pa.Table, max_characters: int) -> list[str]:
 
 def json_of_row(row: Any, max_characters: int) -> str:
     """Returns one row as JSON: see :func:`json_of`."""
-    text = json.dumps(row, default=_json_value, ensure_ascii=False)
+    text = write_json(row, default=_json_value)
     return text if len(text) <= max_characters else text[: max_characters - 3] + "..."
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 
 from streamgroups.identity import UNKNOWN
+from streamgroups.json_values import read_json
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState, Segment
+from streamgroups_cli.output import json_text
 from streamgroups_operators.locations import files_below
 from streamgroups_operators.store import NewState, Operator, StateStore
 from unit_tests.cli_runner import CommandLine
@@ -107,6 +110,22 @@ def test_show_the_rows_of_a_function(cli: CommandLine, tmp_path: Path) -> None:
         (None, {"key": "a", "n": 1}),
         (None, {"key": r"\xff", "n": 2}),
     ]
+
+
+def test_json_has_no_number_that_is_not_json(cli: CommandLine, tmp_path: Path) -> None:
+    """The values of records decide whether a sum is a number. Programs parse the document strictly."""
+    schema = pa.schema([("carrier", pa.string()), ("total", pa.float64()), ("all", pa.list_(pa.float64()))])
+    store = StateStore(Operator("board", "sums", "", schema), files_below(str(tmp_path), "board", "sums"))
+    nan, inf = float("nan"), float("inf")
+    rows = pa.table({"carrier": ["UA", "BA"], "total": [nan, -inf], "all": [[inf], [1.5]]}, schema=schema)
+    store.write(FIRST, [NewState(PartitionState(OffsetRange(P0, 0, 5), 0, UNKNOWN), {"rows": [rows]})])
+    out = cli("state", "show", str(tmp_path), "--rows", "-o", "json").out
+    assert [it["row"] for it in read_json(out)["rows"]] == [
+        {"carrier": "UA", "total": "NaN", "all": ["Infinity"]},
+        {"carrier": "BA", "total": "-Infinity", "all": [1.5]},
+    ]
+    assert yaml.safe_load(cli("state", "show", str(tmp_path), "--rows", "-o", "yaml").out) == read_json(out)
+    assert read_json(json_text({"rows": [{"total": nan}]})) == {"rows": [{"total": "NaN"}]}
 
 
 def test_show_the_rows_of_sessions(cli: CommandLine, tmp_path: Path) -> None:

@@ -50,3 +50,8 @@ TEXT = pa.array([b"\xff\xed\xa0\x80", b"ok", None], pa.binary()).view(pa.string(
 )
 def test_a_string_that_is_not_utf8_has_escapes(values: pa.Array, expected: object) -> None:
     assert numbers_of(values)[0] == texts_of(pa.table({"a": values}))[0]["a"] == expected
+
+
+def test_a_dead_letter_has_strict_json() -> None:
+    rows = pa.table({"total": [float("nan"), float("inf"), 1.5]})
+    assert json_of(rows, 100) == ['{"total": "NaN"}', '{"total": "Infinity"}', '{"total": 1.5}']

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from streamgroups.checkpoints.spark_batches import SourceBatch, SourceKind, read
 from streamgroups.checkpoints.spark_logs import Operator
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.lag import PartitionError
+from streamgroups.json_values import write_json
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.printable import printable
 from streamgroups.tables import Cell, Column, Table
@@ -140,7 +140,7 @@ def _batches(files: CheckpointFiles, batch_id: int | None) -> list[Batch]:
 
 
 def _print_options(source: SourceBatch, batch_id: int) -> None:
-    text = json.dumps(read_options(source, batch_id), indent=1, ensure_ascii=False)
+    text = write_json(read_options(source, batch_id), indent=1)
     print(printable(text, keep="\n") if sys.stdout.isatty() else text)
     print_message(
         f"Use them with spark.read.format('{source.kind.value}'), and add 'kafka.bootstrap.servers' and other settings of the "
@@ -262,5 +262,5 @@ def _operator_rows(content: _Content) -> list[list[Cell]]:
 
 
 def _text(offset: Any) -> str | None:
-    text = None if offset is None else json.dumps(offset, ensure_ascii=False)
+    text = None if offset is None else write_json(offset)
     return text if text is None or len(text) <= 200 else text[:200] + "…"

@@ -6,7 +6,6 @@ groups in use, topics of another cluster, offsets outside of their partition. So
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from streamgroups.durations import duration
 from streamgroups.errors import GroupRejected, InvalidOption, UnknownGroup, UnknownTopic
 from streamgroups.groups.description import is_active, require_inactive
 from streamgroups.groups.reset_plan import Facts, Move, ToListed, is_in_scope, out_of_range, plan, require_bounds
+from streamgroups.json_values import write_json
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.printable import listed, printable
@@ -184,7 +184,7 @@ def print_spark_options(
     if without:
         print_message(f"Without a committed offset, so they start at their earliest record (-2): {listed(without)}.")
     options = spark_options({tp: n for tp, n in next_offsets.items() if tp in partitions}, partitions)
-    text = json.dumps(options, indent=1, ensure_ascii=False) + "\n"
+    text = write_json(options, indent=1) + "\n"
     if file is None:
         print(printable(text, keep="\n") if sys.stdout.isatty() else text, end="")
     else:

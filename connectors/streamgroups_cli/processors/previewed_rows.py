@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from streamgroups.json_values import write_json
 from streamgroups.partitions import OffsetRange
 from streamgroups.processors.processor import Processor
 from streamgroups.tables import Column, Table
@@ -59,4 +60,4 @@ def print_rows(
 
 
 def _cell(value: object) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if value is None or isinstance(value, str) else write_json(value)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from streamgroups.errors import StateDamaged
+from streamgroups.json_values import write_json
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
@@ -119,12 +120,12 @@ def _window_start(part: str, row: dict[str, Any]) -> str | None:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """The row in types of JSON. Keys of records are bytes, mostly of text."""
+    """The row in types of JSON, for each format. Keys of records are bytes, mostly of text. A sum can be ``NaN``."""
 
     def text(value: Any) -> str:
         return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
-    plain: dict[str, Any] = json.loads(json.dumps(row, default=text))
+    plain: dict[str, Any] = json.loads(write_json(row, default=text))
     return plain
 
 
