@@ -8,10 +8,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from streamgroups.errors import RecordRejected
+from streamgroups.errors import BrokerUnreachable, NotAuthorized, RecordRejected, StreamGroupsError
+from streamgroups.fakes import FakeAdmin
 from streamgroups.fakes.cluster import FakeCluster
 from streamgroups.partitions import TopicPartition
 from streamgroups.record_lines import NewRecord
@@ -67,6 +69,41 @@ def test_create(cli: CommandLine) -> None:
         "airports           4         1  created",
     ]
     assert dict(cli.cluster.topics()) == {"flights": 4, "airports": 4}
+
+
+class Rejecting(FakeAdmin):
+    """Rejects topic ``b``."""
+
+    error: StreamGroupsError = NotAuthorized("Topic 'b' could not be created: not authorized.", remedy="Grant Create.")
+
+    def create_topic(self, name: str, *numbers: Any, **settings: Any) -> bool:
+        if name == "b":
+            raise self.error
+        return super().create_topic(name, *numbers, **settings)
+
+
+def test_O2_topics_that_were_created_before_an_error_are_reported(cli: CommandLine) -> None:
+    cli.admin = Rejecting(cli.cluster)
+    result = cli("topics", "create", "a", "b", "c", "-o", "json")
+    assert (result.code, dict(cli.cluster.topics())) == (4, {"a": 1, "c": 1})
+    assert [(it["topic"], it["result"]) for it in json.loads(result.out)["topics"]] == [
+        ("a", "created"),
+        ("b", "failed"),
+        ("c", "created"),
+    ]
+    error = json.loads(result.err)["error"]
+    assert error["message"] == "Created: 'a', 'c'. Not created: 'b'. Topic 'b' could not be created: not authorized."
+    assert error["remedy"] == "Grant Create. Then repeat the command for: b."
+    result = cli("topics", "create", "b", "a", "--if-not-exists")
+    assert (result.code, result.out, "Error: Topic 'b' could not be created" in result.err) == (1, "", True)
+
+
+def test_O2_no_topic_is_created_after_an_error_of_the_connection(cli: CommandLine) -> None:
+    cli.admin = Rejecting(cli.cluster)
+    cli.admin.error = BrokerUnreachable("No broker responded.")
+    result = cli("topics", "create", "a", "b", "c")
+    assert (result.code, dict(cli.cluster.topics())) == (4, {"a": 1})
+    assert "Created: 'a'. Not created: 'b', 'c'. No broker responded. Then repeat the command for: b c." in result.err
 
 
 def test_an_existing_topic_is_explained_before_any_is_created(cli: CommandLine) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streamgroups.errors import BrokerUnreachable, NotAuthorized
+from streamgroups.errors import BrokerUnreachable, NotAuthorized, StateUnreachable
 from streamgroups.fakes.instance_log import FakeInstanceLog
 from streamgroups.instances.entries import (
     Entry,
@@ -33,7 +33,7 @@ from streamgroups_admin.reports.exporter import Polls
 from streamgroups_cli import instance_log, metrics
 from streamgroups_cli.instances import launching
 from streamgroups_cli.output import Output
-from streamgroups_cli.processors import sampling
+from streamgroups_cli.processors import sampling, stopping
 from streamgroups_spark.processors import previewing
 from unit_tests.cli_runner import CommandLine, Result
 from unit_tests.cli_states import NOW_MS, P0, P1, States
@@ -451,6 +451,28 @@ def test_start_from_needs_a_topic(instance: Instance) -> None:
     result = instance("processors", "start", "-i", "board", "late", "--from", "earliest")
     assert "matches no topic; nothing was changed" in result.err
     assert not instance.state().desired
+
+
+def test_O2_processors_that_have_stopped_without_a_savepoint_are_reported(
+    two: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[str] = []
+
+    def save(_instance: object, _state: object, name: str, location: str) -> None:
+        if name == "early":
+            raise StateUnreachable(f"'{location}' does not answer.", remedy="Check it.")
+        saved.append(name)
+
+    monkeypatch.setattr(stopping, "_save", save)
+    assert two("processors", "start", "-i", "board", "early", "late", "--wait", "0s").code == 0
+    stop = ("processors", "stop", "-i", "board", "early", "late", "early", "--savepoint", "/s")
+    result = two(*stop)
+    assert (result.code, saved) == (4, ["late"])
+    assert (
+        "Stopped: early, late. Savepoints exist of: late. Without a savepoint: early. '/s' does not answer. Check it. "
+        "Then repeat the command for: early." in result.err
+    )
+    assert two("processors", "stop", "-i", "board", "early", "--savepoint", "/s").code == 1
 
 
 def test_a_name_of_another_instance_is_rejected(instance: Instance) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from streamgroups.errors import StateUnreachable
+from streamgroups_operators.collection import Collectable, Collector
 from unit_tests.cli_runner import CommandLine, Result
 from unit_tests.cli_states import States
 
@@ -40,6 +42,31 @@ def test_old_files_are_deleted(cli: CommandLine, states: States) -> None:
     assert (result.code, result.err, states.left()) == (0, "1 file deleted.\n", {base, latest})
     assert result.out.splitlines()[0] == "GROUP  OPERATOR  FILES  BYTES  FILES-TO-DELETE  BYTES-TO-DELETE"
     assert collect(cli, states, "--execute").err == "There is nothing to do.\n"
+
+
+def test_O2_files_that_were_deleted_before_an_error_are_reported(
+    cli: CommandLine, states: States, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = States(cli, states.location, "other")
+    for it in (states, other):
+        it.write(500, 5)
+        it.write(300, 10)
+        it.commit(15, it.write(1, 15))
+    delete, calls = Collector.delete, list[Collectable]()
+
+    def unreachable_later(collector: Collector, plan: Collectable) -> None:
+        calls.append(plan)
+        if len(calls) == 2:
+            raise StateUnreachable("The storage does not answer.", remedy="Check it.")
+        delete(collector, plan)
+
+    monkeypatch.setattr(Collector, "delete", unreachable_later)
+    result = collect(cli, states, "other", "--execute")
+    assert (result.code, len(states.left()), len(other.left())) == (4, 2, 3)
+    assert "of group 'board' were deleted. The storage does not answer. Check it. Then repeat the command" in result.err
+    monkeypatch.setattr(Collector, "delete", delete)
+    assert collect(cli, states, "other", "--execute").code == 0
+    assert len(other.left()) == 2
 
 
 def test_the_retention_of_the_queries(cli: CommandLine, states: States) -> None:

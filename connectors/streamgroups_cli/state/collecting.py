@@ -13,7 +13,8 @@ from typing import Annotated, TypeAlias
 import typer
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import GroupRejected, UnknownGroup
+from streamgroups.errors import GroupRejected, PartlyDone, StreamGroupsError, UnknownGroup
+from streamgroups.printable import listed
 from streamgroups.state.state_lookup import Position
 from streamgroups.state.state_retention import Retention
 from streamgroups.tables import Cell, Column, Table
@@ -79,9 +80,28 @@ def collect(
     elif not execute:
         print_message(ONLY_A_PLAN)
     else:
-        for *_, collector, found in plans:
-            collector.delete(found)
+        _delete(plans)
         print_message(f"{count} file{'' if count == 1 else 's'} deleted.")
+
+
+def _delete(plans: list[_Plan]) -> None:
+    """Deletes the files of each operator.
+
+    Raises:
+        PartlyDone: if those of some operators were deleted, and then an error occurs.
+    """
+    done: list[str] = []
+    for group_id, operator, collector, found in plans:
+        try:
+            collector.delete(found)
+        except StreamGroupsError as e:
+            if not done:
+                raise
+            raise PartlyDone(
+                f"The files of {listed(done)} were deleted. {e.what}",
+                remedy=f"{e.remedy} Then repeat the command: it deletes the others.".strip(),
+            ) from e
+        done.append(f"'{operator}' of group '{group_id}'")
 
 
 def _without_shared(plans: list[_Plan]) -> list[_Plan]:

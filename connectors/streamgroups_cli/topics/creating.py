@@ -6,15 +6,16 @@ of partitions limits the number of members of a group. Source: ``kafka-topics.sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated
 
 import typer
 
-from streamgroups.errors import GroupRejected
+from streamgroups.errors import GroupRejected, PartlyDone, StreamGroupsError
 from streamgroups.partitions import TopicDescription
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.shell_quoting import names as names_of
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.options import name_values, with_options
 from streamgroups_cli.output import Output, OutputOption, emit_rows
@@ -49,19 +50,52 @@ def create(
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Create topics. An existing topic is an error, and stays as it is."""
+    """Create topics. An existing topic is an error, and stays as it is.
+
+    Exit code: 0 if all exist, 1 if none was created, 3 if a topic exists already, 4 if some were created and some were not.
+    """
     names = list(dict.fromkeys(topics))
     settings = dict(name_values("--config", config, example="retention.ms=3600000"))
     with connect() as cluster:
         existing = cluster.topics.describe_topics(names)
         _check(existing, partitions, replication_factor, settings, accepts=if_not_exists)
-        created = {
-            name
-            for name in names
-            if name not in existing and cluster.topics.create_topic(name, partitions, replication_factor, settings)
-        }
-        rows = _rows(cluster, names, created)
+        created, failures = _create(
+            [name for name in names if name not in existing],
+            lambda name: cluster.topics.create_topic(name, partitions, replication_factor, settings),
+        )
+        if failures and not created:
+            raise next(iter(failures.values()))
+        rows = _rows(cluster, names, created, failures)
     emit_rows(output, "topics", Table(_COLUMNS, rows))
+    if failures:
+        raise _partly(created, failures)
+
+
+def _create(
+    topics: Sequence[str], create_topic: Callable[[str], bool]
+) -> tuple[list[str], dict[str, StreamGroupsError]]:
+    """Creates topics. Returns the created ones, and the errors of others. After an error of the connection it creates no more."""
+    created: list[str] = []
+    failures: dict[str, StreamGroupsError] = {}
+    for i, name in enumerate(topics):
+        try:
+            if create_topic(name):
+                created.append(name)
+        except StreamGroupsError as e:
+            failures[name] = e
+            if e.retriable:
+                failures |= dict.fromkeys(topics[i:], e)
+                break
+    return created, failures
+
+
+def _partly(created: Sequence[str], failures: Mapping[str, StreamGroupsError]) -> PartlyDone:
+    whats = dict.fromkeys(it.what for it in failures.values())
+    remedies = dict.fromkeys(it.remedy for it in failures.values() if it.remedy)
+    return PartlyDone(
+        f"Created: {', '.join(map(repr, created))}. Not created: {', '.join(map(repr, failures))}. {' '.join(whats)}",
+        remedy=f"{' '.join(remedies)} Then repeat the command for: {names_of(failures)}.".strip(),
+    )
 
 
 def _check(
@@ -100,14 +134,22 @@ def _check(
             )
 
 
-def _rows(cluster: Cluster, names: Sequence[str], created: set[str]) -> list[list[Cell]]:
-    described = cluster.topics.describe_topics(names)
+def _rows(
+    cluster: Cluster, names: Sequence[str], created: Collection[str], failures: Collection[str]
+) -> list[list[Cell]]:
+    try:
+        described = cluster.topics.describe_topics(names)
+    except StreamGroupsError:
+        if not created:
+            raise
+        # They are created, so the command is not repeated.
+        described = {}
     return [
         [
             name,
             len(described[name].partitions) if name in described else None,
             _replicas(described[name]) if name in described else None,
-            "created" if name in created else "exists",
+            "created" if name in created else "failed" if name in failures else "exists",
         ]
         for name in names
     ]
