@@ -18,7 +18,7 @@ from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.groups.scope import GroupsOrAllArgument, all_groups_of
+from streamgroups_cli.groups.scope import GroupsOrAllArgument, all_groups_of, named_groups
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
 
@@ -46,14 +46,15 @@ def gaps(
 ) -> None:
     """List the gaps of groups: offsets that were deleted before they were read."""
     with connect() as cluster:
-        requested = list(dict.fromkeys(groups or _groups_with_gaps(cluster)))
+        named = named_groups(groups)
+        requested = _groups_with_gaps(cluster) if named is None else named
         read = cluster.groups.committed_offsets([gaps_group_of(group) for group in requested])
         found = {
             (group, tp): Gaps.parse(committed.metadata)
             for group in requested
             for tp, committed in sorted(read[gaps_group_of(group)].items())
         }
-        missing = _unknown(cluster, [group for group in groups or () if not read[gaps_group_of(group)]])
+        missing = _unknown(cluster, [group for group in named or () if not read[gaps_group_of(group)]])
         known = all_groups_of(cluster) if missing else []
     rows = [_row(group, tp, gap) for (group, tp), of_partition in found.items() for gap in of_partition.newest]
     table = Table(_COLUMNS, rows)

@@ -25,7 +25,7 @@ from streamgroups_admin.groups.auditing import audit_groups
 from streamgroups_cli.connection import Connect, timeout_s
 from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups.auditing import read_committed
-from streamgroups_cli.groups.scope import GroupsOrAllArgument, group_ids
+from streamgroups_cli.groups.scope import GroupsOrAllArgument, group_ids, named_groups
 from streamgroups_cli.instance_log import open_log
 from streamgroups_cli.metrics_address import parse_address
 from streamgroups_cli.options import with_options
@@ -78,6 +78,7 @@ def metrics(
     if dashboard or alert_rules:
         print(dashboard_json() if dashboard else alert_rules_yaml(), end="")
         return
+    groups = named_groups(groups)
     host, port = parse_address(listen, "--listen")
     interval_s = parse_duration_ms(interval, option="--interval") / 1000
     window_ms = parse_duration_ms(window, option="--window")

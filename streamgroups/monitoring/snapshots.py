@@ -156,7 +156,7 @@ def survey(
     Args:
         groups: the cluster's groups.
         topics: the cluster's topics.
-        group_ids: the groups.
+        group_ids: the groups. A repeated one counts once.
         reads: how many first available records may be read. If there are more, none is read and time lags are unknown.
         count_bytes: how much may be read to count records. Lags that are not counted are upper bounds.
         memory: the results of earlier surveys, which are reused and updated.
@@ -168,6 +168,7 @@ def survey(
     Raises:
         StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
     """
+    group_ids = dict.fromkeys(group_ids).keys()
     described = groups.describe_groups(group_ids)
     # They contain only the values in flight, and a user who may describe a group may not always describe its metadata group.
     stores = {members_group_of(group_id) for group_id in group_ids if described[group_id].owners} - {*group_ids}

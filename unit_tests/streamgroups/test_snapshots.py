@@ -144,6 +144,11 @@ def test_a_partition_that_is_owned_and_not_committed_is_shown() -> None:
     assert (s.lags, s.description.state) == ((), "Dead")
 
 
+def test_O3_a_repeated_group_counts_once() -> None:
+    admin = cluster_with_lag()
+    assert [it.description.group_id for it in survey(admin, admin, ["b", "a", "b"])] == ["a", "b"]
+
+
 def test_O3_a_group_is_described_without_its_metadata_group() -> None:
     """Describe on the literal name of a group is enough, also for a group of another program."""
     admin = cluster_with_lag()

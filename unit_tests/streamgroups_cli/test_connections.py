@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from streamgroups_cli import connections_file
+from streamgroups_sinks.delta import probe
 from unit_tests.cli_runner import CommandLine
 from unit_tests.connections_file import SECRET, remove_secrets, write_connections
 
@@ -460,3 +461,13 @@ def test_a_test_of_a_location(cli: CommandLine, config: Path, tmp_path: Path) ->
     assert missing.code == 1
     assert f"Delta table {lake}/flights does not exist" in missing.out
     assert cli("connections", "test", "lake", "--table", "../flights").code == 2
+
+
+def test_a_test_of_a_repeated_table_has_one_result(
+    cli: CommandLine, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probed: list[str] = []
+    monkeypatch.setattr(probe, "probe_location", lambda _, tables, *, writes: probed.extend(tables) or [])
+    cli("connections", "set", "lake", "--location", str(tmp_path))
+    assert cli("connections", "test", "lake", "--table", "a", "--table", "b", "--table", "a").code == 0
+    assert probed == ["a", "b"]

@@ -105,6 +105,12 @@ def test_a_group_without_gaps_and_one_that_does_not_exist(recorded: CommandLine)
     assert "Group 'nowhere' does not exist" in result.err
 
 
+def test_a_repeated_group_counts_once(recorded: CommandLine) -> None:
+    result = recorded("gaps", "board", "nowhere", "board", "nowhere", "-o", "csv")
+    assert (result.code, len(result.out.splitlines())) == (1, 3)
+    assert "Group 'nowhere' does not exist" in result.err
+
+
 def test_gaps_that_are_not_kept_are_counted(recorded: CommandLine) -> None:
     gaps = Gaps()
     for i in range(200):

@@ -453,6 +453,20 @@ def test_start_from_needs_a_topic(instance: Instance) -> None:
     assert not instance.state().desired
 
 
+def test_a_repeated_processor_counts_once(two: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Sequence[Entry]] = []
+    write = instance_log.OpenInstance.write
+    monkeypatch.setattr(
+        instance_log.OpenInstance, "write", lambda it, entries: (written.append(entries), write(it, entries))
+    )
+    for command in ("restart", "stop"):
+        assert two("processors", command, "-i", "board", "late", "late", "--wait", "0s").code == 0
+    result = two("processors", "drop", "-i", "board", "late", "late", "--execute")
+    assert (result.code, result.err.count("Processor 'late'")) == (0, 1), result.err
+    assert "1 processor dropped." in result.err
+    assert [len(set(it)) == len(it) for it in written] == [True] * 3
+
+
 def test_O2_processors_that_have_stopped_without_a_savepoint_are_reported(
     two: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

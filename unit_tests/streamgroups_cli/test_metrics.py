@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MethodType
 
 import pytest
 import yaml
@@ -28,6 +29,7 @@ from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.reports.exporter import AuditCollector, GroupCollector, Polls
+from streamgroups_cli import metrics
 from streamgroups_cli.metrics import _audits, alert_rules_yaml, dashboard_json
 from streamgroups_kafka.client.config import ClientConfig
 from unit_tests.cli_runner import CommandLine
@@ -285,6 +287,22 @@ def test_the_dashboard_can_be_printed_without_a_cluster(cli: CommandLine) -> Non
     cli.cluster.reachable = False
     result = cli("metrics", "--dashboard")
     assert (result.code, json.loads(result.out)["uid"]) == (0, "streamgroups-groups")
+
+
+def test_O3_a_repeated_group_has_one_series(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prometheus rejects a scrape with two equal series."""
+    cli.cluster.create_topic("flights", 1)
+    cli.cluster.commit("board", {P0: 0})
+    polled: list[list[str]] = []
+
+    def polled_once(repeated: Sequence[tuple[float, MethodType]]) -> None:
+        polls = repeated[0][1].__self__
+        assert isinstance(polls, Polls)
+        polled.append([it.snapshot.description.group_id for it in polls.groups])
+
+    monkeypatch.setattr(metrics, "_refresh_until_stopped", polled_once)
+    assert cli("metrics", "board", "board", "--listen", "127.0.0.1:0").code == 0
+    assert polled == [["board"]]
 
 
 def test_O3_alert_rules_use_metrics_of_the_dashboard(exporter: Exporter) -> None:

@@ -57,6 +57,12 @@ def test_list(cli: CommandLine, location: Path) -> None:
     assert (found["group"], found["partitions"], found["bytes"]) == ("board", 2, size)
 
 
+@pytest.mark.parametrize("command", ["list", "show", "verify"])
+def test_a_repeated_group_counts_once(cli: CommandLine, location: Path, command: str) -> None:
+    once = cli("state", command, str(location), "board", "-o", "json")
+    assert cli("state", command, str(location), "board", "board", "-o", "json").out == once.out
+
+
 def test_show_the_newest_state_of_each_partition(cli: CommandLine, location: Path) -> None:
     found = json.loads(cli("state", "show", str(location), "-o", "json").out)["states"]
     assert [(it["partition"], it["offset"], it["windows"], it["segments"], it["rows"]) for it in found] == [

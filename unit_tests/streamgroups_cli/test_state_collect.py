@@ -69,6 +69,14 @@ def test_O2_files_that_were_deleted_before_an_error_are_reported(
     assert len(other.left()) == 2
 
 
+def test_a_repeated_group_counts_once(cli: CommandLine, states: States) -> None:
+    _old, base, latest = states.write(500, 5), states.write(300, 10), states.write(1, 15)
+    states.commit(15, latest)
+    result = collect(cli, states, "board", "--execute")
+    assert (result.code, result.err, states.left()) == (0, "1 file deleted.\n", {base, latest})
+    assert len(result.out.splitlines()) == 2
+
+
 def test_the_retention_of_the_queries(cli: CommandLine, states: States) -> None:
     files = {states.write(ago, 600 - ago) for ago in (500, 300, 200)}
     states.commit(400, states.write(1, 599))

@@ -61,23 +61,24 @@ def check_access(
     Each result is ok, a warning or a problem, with a remedy. Exit code: 0 without a problem, 1 with one, 2 wrong usage.
     """
     connection = load_connections().get(name)
+    topic, group, table, subject = (list(dict.fromkeys(it or ())) for it in (topic, group, table, subject))
     given = {"--topic": topic, "--group": group, "--table": table, "--subject": subject}
     _reject_others(connection, [option for option, values in given.items() if values])
     _reject_empty(given)
     try:
         match connection:
             case KafkaConnection():
-                found = _kafka(connection, topic or [], group or [], transactional_id if write else None)
+                found = _kafka(connection, topic, group, transactional_id if write else None)
             case PostgresConnection():
                 from streamgroups_sinks.postgres.probe import probe_database
 
-                found = probe_database(connection, table or [], writes=write)
+                found = probe_database(connection, table, writes=write)
             case DeltaConnection():
                 from streamgroups_sinks.delta.probe import probe_location
 
-                found = probe_location(connection, table or [], writes=write)
+                found = probe_location(connection, table, writes=write)
             case SchemaRegistryConnection():
-                found = _registry(connection, subject or [])
+                found = _registry(connection, subject)
     except (InvalidOption, MissingExtra):
         raise
     except StreamGroupsError as e:

@@ -50,6 +50,15 @@ def chosen_groups(groups: Sequence[str] | None, all_groups: bool) -> list[str] |
         raise InvalidOption("--all-groups and names of groups exclude each other.", remedy="Omit one of them.")
     if not groups and not all_groups:
         raise InvalidOption("The groups are missing.", remedy="Name one or more groups, or use --all-groups.")
+    return named_groups(groups)
+
+
+def named_groups(groups: Sequence[str] | None) -> list[str] | None:
+    """Returns the named groups, without repetition; ``None`` for all, if none is named.
+
+    >>> named_groups(["billing", "board", "billing"]), named_groups([])
+    (['billing', 'board'], None)
+    """
     return list(dict.fromkeys(groups)) if groups else None
 
 

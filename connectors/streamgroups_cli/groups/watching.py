@@ -23,7 +23,7 @@ from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
-from streamgroups_cli.groups.scope import GroupsOrAllArgument
+from streamgroups_cli.groups.scope import GroupsOrAllArgument, named_groups
 from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table, screen
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import (
@@ -59,7 +59,7 @@ def watch(
     """Watch groups, members, ownership, lag and event time. Without a name all groups are watched."""
     interval_s = parse_duration_ms(interval, option="--interval") / 1000
     window_ms = parse_duration_ms(window, option="--window")
-    chosen = list(dict.fromkeys(groups)) if groups else None
+    chosen = named_groups(groups)
     with connect() as cluster:
         monitor = Monitor(
             cluster.groups,

@@ -20,6 +20,7 @@ def drop(
 
     Exit code: 0, or 3 if a processor runs.
     """
+    names = list(dict.fromkeys(names))
     with open_instance(options, options.name) as instance:
         state = instance.state()
         require_defined(state, names, instance.name)
@@ -30,4 +31,4 @@ def drop(
             print_message("Nothing was changed: this is the plan. --execute applies it.")
             return
         instance.write(entries)
-        print_message(f"{len(names)} processors dropped.")
+        print_message(f"{len(names)} processor{'' if len(names) == 1 else 's'} dropped.")

@@ -99,6 +99,7 @@ def restart(options: InstanceOptions, names: Names, wait: Wait = "2m") -> None:
     Exit code: 0 if they run or have completed, 1 if one has failed or does not run in time.
     """
     wait_s = parse_duration_ms(wait, option="--wait") / 1_000
+    names = list(dict.fromkeys(names))
     with open_instance(options, options.name) as instance:
         state = instance.state()
         require_defined(state, names, instance.name)

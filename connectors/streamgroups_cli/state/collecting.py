@@ -65,7 +65,7 @@ def collect(
     plans: list[_Plan] = []
     operators = list(selected(location, groups))
     with connect() as cluster:
-        committed = {group_id: _committed(cluster, group_id) for group_id in groups}
+        committed = {group_id: _committed(cluster, group_id) for group_id in dict.fromkeys(groups)}
         for group_id, operator, files in operators:
             collector = Collector(files, rule, lambda: time.monotonic_ns() // 1_000_000)
             found = collector.plan(committed[group_id])

@@ -16,7 +16,7 @@ GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]..."
 
 
 def selected(location: str, groups: list[str] | None) -> Iterator[tuple[str, str, StateDirectory]]:
-    """Yields the group, the name and the files of each operator.
+    """Yields the group, the name and the files of each operator, once.
 
     Raises:
         UnknownGroup: if a group has no state files at the location.
@@ -30,6 +30,6 @@ def selected(location: str, groups: list[str] | None) -> Iterator[tuple[str, str
             f"'{shown(location)}' contains no states of the groups {listed(unknown)}.",
             remedy=f"Groups with states there: {listed(existing) or 'none'}.",
         )
-    for group_id in groups or existing:
+    for group_id in dict.fromkeys(groups or existing):
         for operator in directories_at(location, group_id):
             yield group_id, operator, files_below(location, group_id, operator)
