@@ -11,7 +11,7 @@ import pytest
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import members_group_of, resets_group_of
-from streamgroups.errors import BrokerUnreachable, NotAuthorized, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, InvalidOption, NotAuthorized, StreamGroupsError
 from streamgroups.fakes import FakeAdmin, FakeExecutor
 from streamgroups.groups.applied_reset import NO_RESET
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
@@ -265,6 +265,48 @@ def test_a_broker_that_goes_away_in_the_middle(board: CommandLine, monkeypatch: 
     result = board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute")
     assert (result.code, committed(board)) == (4, {P0: 10, P1: 6})
     assert "1 of 2 partitions were moved. Not moved: flights-1 of group 'board'. No broker answers." in result.err
+
+
+def test_O2_ctrl_c_in_the_middle_names_the_rest(board: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changing, "PARTITIONS_PER_COMMIT", 1)
+    changes = iter([None, KeyboardInterrupt()])
+
+    def interrupt() -> None:
+        if (interrupted := next(changes, None)) is not None:
+            raise interrupted
+
+    board.admin.before_change = interrupt
+    result = board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute")
+    assert (result.code, committed(board)) == (4, {P0: 10, P1: 6})
+    assert (
+        "1 of 2 partitions were moved. Not moved: flights-1 of group 'board'. The command was interrupted."
+        in result.err
+    )
+    (rest,) = re.findall(r"Apply the rest with: streamgroups (groups import \S+ --execute)\.", result.err)
+    assert board(*rest.split()).code == 0
+    assert committed(board) == {P0: 10, P1: 10}
+    assert board(*undo_command(result.err)).code == 0
+    assert is_restored(board)
+
+
+def test_O2_a_rest_that_cannot_be_written_is_named(board: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk can be full. It must not hide that some partitions were changed."""
+
+    def fail(_path: Path, _text: str) -> Path:
+        raise InvalidOption("rest.json cannot be written: No space left on device.", remedy="Nothing was changed.")
+
+    monkeypatch.setattr(changing, "write_new", fail)
+    board.admin.failures["board", P1] = NotAuthorized("Not P1.")
+    result = board("groups", "reset", "board", "--all-topics", "--shift-by", "1", "--execute")
+    assert (result.code, committed(board)) == (4, {P0: 5, P1: 6})
+    assert "1 of 2 partitions were moved. Not moved: flights-1 of group 'board'. Not P1." in result.err
+    assert (
+        "The file with the rest cannot be written: rest.json cannot be written: No space left on device." in result.err
+    )
+    assert "Nothing was changed" not in result.err
+    board.admin.failures.clear()
+    assert board(*undo_command(result.err)).code == 0
+    assert is_restored(board)
 
 
 def test_nothing_done_is_an_error_and_leaves_no_undo_file(board: CommandLine, tmp_path: Path) -> None:

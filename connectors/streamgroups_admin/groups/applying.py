@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from streamgroups.errors import PartlyDone, StreamGroupsError, UnknownGroup
+from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownGroup
 from streamgroups.groups.offset_files import to_json
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -23,12 +23,18 @@ from streamgroups_admin.groups.undo_files import Changes, Undo, filed, is_reject
 
 #: The number of partitions in one commit: far below a broker's limit (about 1 MB), and one step of the progress bar.
 PARTITIONS_PER_COMMIT = 1_000
+_INTERRUPTED = "The command was interrupted."
 
 
 @dataclass(slots=True)
 class _Account:
     done: dict[str, list[TopicPartition]] = field(default_factory=dict)
     failures: dict[str, dict[TopicPartition, StreamGroupsError]] = field(default_factory=dict)
+
+    def fail_rest(self, group_id: str, partitions: Collection[TopicPartition], error: StreamGroupsError) -> None:
+        """Adds the error to all partitions of a group that have no result."""
+        reached = {*self.done.get(group_id, ()), *self.failures.get(group_id, ())}
+        self.failures.setdefault(group_id, {}).update(dict.fromkeys(set(partitions) - reached, error))
 
 
 def apply(
@@ -70,12 +76,25 @@ def apply(
         except StreamGroupsError as e:
             # An error of the connection, or of the coordinator, is the reason of all partitions of this group
             # without a result.
-            reached = {*account.done.get(group_id, ()), *account.failures.get(group_id, ())}
-            account.failures.setdefault(group_id, {}).update(dict.fromkeys(partitions.keys() - reached, e))
+            account.fail_rest(group_id, partitions, e)
+        except KeyboardInterrupt:
+            account.fail_rest(group_id, partitions, _interrupted(group_id, is_live=group_id in live))
+            for later, not_reached in changes.items():
+                account.fail_rest(later, not_reached, StreamGroupsError(_INTERRUPTED))
+            break
     if any(account.failures.values()):
         raise _failed(cluster, changes, account, undo, verb)
     how_to_undo = f" Undo it with: {undo.command}" if undo.command else ""
     cluster.notify(f"{total} partition{'' if total == 1 else 's'} {verb}.{how_to_undo}")
+
+
+def _interrupted(group_id: str, *, is_live: bool) -> StreamGroupsError:
+    if is_live:
+        return PartlyDone(
+            f"{_INTERRUPTED} If the reset request of group '{group_id}' is written, its members apply it.",
+            group=group_id,
+        )
+    return StreamGroupsError(_INTERRUPTED)
 
 
 def _move_live(
@@ -144,7 +163,13 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
     offsets = {g: {tp: filed(offset) for tp, offset in partitions.items()} for g, partitions in rest.items()}
     now_ms = cluster.now_ms()
     text = to_json(offsets, undo.identities, made_at=utc(now_ms) or "", why="the rest")
-    path = write_new(state_file("rest", list(rest), now_ms), text)
+    try:
+        path = write_new(state_file("rest", list(rest), now_ms), text)
+        apply_rest = (
+            f"Apply the rest with: streamgroups groups import {shlex.quote(str(path))} --execute{undo.options}."
+        )
+    except InvalidOption as e:
+        apply_rest = f"The file with the rest cannot be written: {e.what}"
     complete = [f"'{g}'" for g in changes if not account.failures.get(g)]
     whole = f" Complete: group {', '.join(complete)}." if complete else ""
     not_done = "; ".join(f"{listed(sorted(partitions))} of group '{g}'" for g, partitions in rest.items())
@@ -154,6 +179,5 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
     unclear = "" if is_clear else " It is unknown whether a part of these was changed too."
     return PartlyDone(
         f"{done} of {total} partitions were {verb}.{whole} Not {verb}: {not_done}. {errors[0].what}{unclear}",
-        remedy=f"Apply the rest with: streamgroups groups import {shlex.quote(str(path))} --execute{undo.options}. "
-        f"Undo the changes with: streamgroups groups import {shlex.quote(str(undo.path))} --execute{undo.options}.",
+        remedy=f"{apply_rest} Undo the changes with: streamgroups groups import {shlex.quote(str(undo.path))} --execute{undo.options}.",
     )
