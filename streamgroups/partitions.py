@@ -108,10 +108,10 @@ class LogEnds:
 
 @dataclass(frozen=True, slots=True)
 class StampedOffset:
-    """An offset and the timestamp of its record, in milliseconds since the epoch."""
+    """An offset and the timestamp of its record, in milliseconds since the epoch; ``None`` if the record has none."""
 
     offset: int
-    timestamp_ms: int
+    timestamp_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,12 +153,13 @@ class PartitionLag:
         return self.reading_offset is not None and self.reading_offset != self.end_offset
 
     def time_ms(self, now_ms: int) -> int | None:
-        """How long the first record of the lag has been waiting; ``None`` if it was not looked up."""
+        """How long the first record of the lag has been waiting; ``None`` if it was not looked up, or has no timestamp."""
         if not self.records:
             return self.records
-        if isinstance(self.first_record_of_lag, StampedOffset):
+        first = self.first_record_of_lag
+        if isinstance(first, StampedOffset) and first.timestamp_ms is not None:
             # A record's timestamp is its producer's, whose clock may be ahead.
-            return max(now_ms - self.first_record_of_lag.timestamp_ms, 0)
+            return max(now_ms - first.timestamp_ms, 0)
         return None
 
     @property

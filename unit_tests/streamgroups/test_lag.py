@@ -73,6 +73,7 @@ def test_O3_G13_markers_at_the_end_are_no_lag() -> None:
 
 def test_a_clock_that_is_ahead_makes_no_negative_lag() -> None:
     assert PartitionLag(TP, 9, Bounds(0, 10), StampedOffset(9, 20_000)).time_ms(10_000) == 0
+    assert PartitionLag(TP, 9, Bounds(0, 10), StampedOffset(9, None)).time_ms(10_000) is None
 
 
 def test_records_that_were_deleted_before_they_were_read_are_distinguished() -> None:

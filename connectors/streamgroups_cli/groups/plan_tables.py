@@ -131,7 +131,7 @@ def _times(cluster: Cluster, plans: Sequence[GroupPlan]) -> dict[tuple[TopicPart
         print_message("The times were not read: they require too many reads.")
         return {}
     newest = cluster.topics.newest([tp for tp, _ in places - inside])
-    found = {(tp, bounds[tp].end_offset): stamped.timestamp_ms for tp, stamped in newest.items() if stamped is not None}
+    found = {(tp, bounds[tp].end_offset): it.timestamp_ms for tp, it in newest.items() if it is not None}
     reads, lag = 0, inside
     while lag and reads < _MAX_READS:
         # A read contains one offset of each partition. It ends after a time limit, without a result for the rest.
@@ -143,4 +143,4 @@ def _times(cluster: Cluster, plans: Sequence[GroupPlan]) -> dict[tuple[TopicPart
                 found[tp, offsets[tp]] = first.timestamp_ms
     if lag:
         print_message(f"The broker did not return the times of {len(lag)} of the offsets in time.")
-    return found
+    return {place: time_ms for place, time_ms in found.items() if time_ms is not None}

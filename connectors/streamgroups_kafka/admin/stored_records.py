@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
 
 from streamgroups.groups.lag import FirstOfLag, NoLag
 from streamgroups.message import Message
@@ -141,7 +141,8 @@ def first_records(
 def _answer(message: confluent_kafka.Message, config: ClientConfig) -> FirstOfLag | None:
     error = message.error()
     if error is None:
-        return StampedOffset(message.offset() or 0, message.timestamp()[1])
+        kind, timestamp_ms = message.timestamp()
+        return StampedOffset(message.offset() or 0, None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms)
     if error.code() == KafkaError._PARTITION_EOF:
         return NoLag()
     # The records at this offset were deleted after the bounds were read.

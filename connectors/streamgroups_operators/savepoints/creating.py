@@ -249,7 +249,7 @@ def times_before(
         }
         firsts: Mapping[TopicPartition, FirstOfLag] = topics.first_records(starts) if starts else {}
         for tp, first in firsts.items():
-            if isinstance(first, StampedOffset) and first.offset < next_offsets[tp]:
+            if isinstance(first, StampedOffset) and first.offset < next_offsets[tp] and first.timestamp_ms is not None:
                 found[tp] = first.timestamp_ms
     return found
 
