@@ -15,7 +15,7 @@ from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.cursors.cursor_tokens import GroupCursor
-from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember
+from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, StreamGroupsError
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember, FakeRecords
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.message import Message
@@ -428,6 +428,24 @@ def test_G6_a_lease_counts_from_the_last_request(new_world: Callable[..., World]
     assert world.group.owners() == {}
     with pytest.raises(FencedMember, match=r"'a' left group 'billing': it sent no request for 30\.0 s"):
         a.heartbeat()
+
+
+def test_a_finalizer_on_the_thread_of_its_instance_can_leave_but_send_no_request(
+    new_world: Callable[..., World],
+) -> None:
+    world = new_world()
+    a = world.join("a")
+    with pytest.raises(StreamGroupsError, match="A finalizer sent a request of instance 'a'"):
+        a._owner.start(lambda: a.commit(a.identity)).result(10)
+    assert a.lease.requests == 0
+
+    def leave() -> None:
+        a.end("A finalizer called leave_group.")
+        a.wait_until_left()
+
+    a._owner.start(leave).result(10)
+    a.wait_until_left(10)
+    assert world.group.owners() == {}
 
 
 def test_G6_a_request_of_an_expired_instance_is_rejected_even_without_a_check_before(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from streamgroups.cursors.cursor_tokens import LIFETIME_MS
 from streamgroups.errors import FencedMember
 from streamgroups.message import Message
+from streamgroups.retry import comes_true
+from streamgroups_kafka.cursors.instance_session import InstanceSession
 from streamgroups_kafka.cursors.iteration import Iteration
 from unit_tests.streamgroups_kafka.test_cursor_instance import GROUP, P0, TIMEOUT_MS, World
 
@@ -88,6 +91,81 @@ def test_G12_a_close_during_a_request_returns_no_message(world: World, monkeypat
     assert (world.committed(), world.group.owners()) == (0, {})
 
 
+class Program:
+    """An object of a user in a reference cycle. Only the garbage collector deletes it, and its iterator."""
+
+    def __init__(self, run: Run) -> None:
+        self.messages, self.itself = run.messages, self
+        del run.messages
+
+
+def on_the_thread_of_the_instance(session: InstanceSession) -> None:
+    session._owner.start(gc.collect).result(10)
+
+
+def in_a_job_between_requests(session: InstanceSession) -> None:
+    session._participant.introduce = lambda _: gc.collect()  # type: ignore[assignment, method-assign]
+    job = session.poll_reset_requests()
+    assert job is not None
+    job.wait(10)
+
+
+def on_a_thread_with_the_lock_of_the_lease(session: InstanceSession) -> None:
+    with session._lock:
+        gc.collect()
+
+
+def on_a_thread_with_the_lock_of_the_member(session: InstanceSession) -> None:
+    with session._member._changed:
+        gc.collect()
+
+
+@pytest.mark.parametrize(
+    "collect",
+    [
+        on_the_thread_of_the_instance,
+        in_a_job_between_requests,
+        on_a_thread_with_the_lock_of_the_lease,
+        on_a_thread_with_the_lock_of_the_member,
+    ],
+)
+def test_G6_G12_the_garbage_collector_ends_an_abandoned_iteration_on_any_thread(
+    world: World, collect: Callable[[InstanceSession], None]
+) -> None:
+    world.cluster.produce(P0, 25)
+    run = Run(world, limit=10)
+    run.take(5)
+    gc.disable()
+    try:
+        Program(run)
+        thread = threading.Thread(target=collect, args=[run.session], daemon=True)
+        thread.start()
+        thread.join(10)
+    finally:
+        gc.enable()
+    assert not thread.is_alive()
+    assert comes_true(lambda: run.session.has_departed, 10, every_s=0.01)
+    assert (world.committed(), world.group.owners()) == (4, {})
+
+
+def test_G12_an_iterator_without_references_commits_before_the_program_continues(world: World) -> None:
+    world.cluster.produce(P0, 25)
+    run = Run(world)
+    run.take(5)
+    del run.messages
+    assert (world.committed(), world.group.owners()) == (4, {})
+
+
+def test_G6_an_iteration_whose_lease_has_expired_commits_nothing(world: World) -> None:
+    world.cluster.produce(P0, 25)
+    run = Run(world)
+    run.take(5)
+    world.clock.advance(TIMEOUT_MS + 1)
+    run.messages.close()  # type: ignore[attr-defined]
+    assert (world.committed(), world.group.owners()) == (0, {})
+    assert "it sent no request" in str(run.session.ended)
+
+
 def test_an_iteration_leaves_although_its_last_commit_fails(world: World) -> None:
     world.cluster.produce(P0, 25)
     run = Run(world)
@@ -121,7 +199,7 @@ def test_G9_an_iteration_stores_its_lease_once_a_second(world: World) -> None:
         next(run.messages)
         world.clock.advance(100)
         # The entry is written in the background, before the response to a later request of the thread.
-        run.session._owner.run(lambda: None)
+        run.session._owner.start(lambda: None).result(10)
         until_ms = world.resets.entries(GROUP, [P0])[P0].until_ms
         assert until_ms is not None
         assert world.clock() + TIMEOUT_MS - until_ms <= 1_200

@@ -291,7 +291,8 @@ class GroupCursors:
 
         When the iteration ends, for any reason, the instance commits the processed messages and leaves. If a loop ends
         with ``break``, its last message is not processed: it is read again. :meth:`close` in another thread ends the
-        iteration, too: with the next request for a message it has no more messages.
+        iteration, too: with the next request for a message it has no more messages. An iterator that the program no longer
+        uses ends when Python deletes it. If the garbage collector deletes it, the instance leaves in the background.
 
         Args:
             stream, group_name, instance_name, type, time: as for :meth:`create_group_cursor`.

@@ -2,7 +2,8 @@
 ports.
 
 ``group_cursors`` creates one for each ``create_group_cursor``. One thread does all work of an instance, so it owns the
-consumers; callers wait for it. A lock protects the lease and the end, so that a heartbeat never waits for a request.
+consumers; callers wait for it. A lock protects the lease, so that a heartbeat never waits for a request. The thread never
+acquires it. The end needs no lock: a signal handler or the garbage collector can call it on any thread, at any place.
 :mod:`streamgroups.cursors` contains the decisions. This module applies them in the order of SEMANTICS G4: check the
 group for changes, commit, read. Source: SEMANTICS G4-G8, G12.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -27,8 +27,8 @@ from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch, Clock, Cluster, Member, MetadataStore, Recorder, Records
 from streamgroups.retry import comes_true
-from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.cursors.instance_member import CursorMember
+from streamgroups_kafka.cursors.job_thread import Job, JobThread, ThreadEnded
 from streamgroups_kafka.cursors.position_checks import TopicIds
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ _POLL_S, _SELDOM_S = 0.02, 0.2
 _JOIN_AGAIN = "Other instances continue its partitions at the committed offsets. Join again with create_group_cursor."
 
 _T = TypeVar("_T")
+_FIRST = "first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +91,15 @@ class InstanceSession:
         self.identity = identity
         self._outside, self._commit_on_get, self._wait_timeout_ms = outside, commit_on_get, wait_timeout_ms
         self._lock = threading.Lock()
-        # Protected by _lock.
+        # Changed under _lock, and read without it.
         self._lease = Lease(lease_timeout_ms, outside.clock(), requests=1)
-        self._end: FencedMember | None = None
-        self._left: Future[None] | None = None
         self._heartbeat_ms = 0
-        self._owner = OwnerThread(f"streamgroups-{identity.instance}")
+        #: The first end of the session: only ``setdefault`` changes it.
+        self._ends: dict[str, _End] = {}
         self._member = CursorMember(new_member, on_assigned=self._write_lease_soon, commit_timeout_ms=commit_timeout_ms)
+        self._owner = JobThread(f"streamgroups-{identity.instance}")
         # Used by the thread that watches leases: its last poll of reset requests.
-        self._applying_resets: Future[None] | None = None
+        self._applying_resets: Job[None] | None = None
         # Used by the owner thread.
         self._participant = ResetParticipant(
             outside.metadata_store, outside.cluster, identity.group, self._signed, outside.clock
@@ -114,7 +115,7 @@ class InstanceSession:
         session.
         """
         try:
-            self._owner.run(lambda: self._member.join(timeout_ms, stops))
+            self._start(lambda: self._member.join(timeout_ms, stops)).result()
         finally:
             self._answered()
 
@@ -142,8 +143,7 @@ class InstanceSession:
     @property
     def lease(self) -> Lease:
         """The lease of the instance, with its end."""
-        with self._lock:
-            return self._lease
+        return self._lease
 
     @property
     def holds_up(self) -> bool:
@@ -156,60 +156,69 @@ class InstanceSession:
     @property
     def ended(self) -> FencedMember | None:
         """The reason why the instance is no longer in the group; ``None`` while it is."""
-        with self._lock:
-            return self._end
+        end = self._ends.get(_FIRST)
+        return None if end is None else end.error
 
     @property
     def has_departed(self) -> bool:
         """Whether the instance has left the group."""
-        with self._lock:
-            return self._left is not None and self._left.done()
+        return bool(self._ends) and self._leaving().done()
 
     def end_if_silent(self) -> bool:
         """Leaves the group if the lease has expired. Returns whether the session has ended."""
         with self._lock:
             self._end_if_over()
-            return self._end is not None
+            return bool(self._ends)
 
-    def end(self, what: str) -> None:
-        """Leaves the group in the background. The next owners read the uncommitted messages.
+    def end(self, what: str, *, processed: GroupCursor | None = None) -> None:
+        """Leaves the group in the background. The next owners read the uncommitted messages. Only the first end counts.
 
         Args:
             what: the reason, for errors of later requests with a cursor of this instance.
+            processed: covers the messages that the instance commits before it leaves, unless its lease has expired; ``None`` to
+                commit nothing.
         """
-        with self._lock:
-            self._end_now(what)
+        self._end_if_over()
+        self._end_now(what, processed)
 
     def wait_until_left(self, timeout_s: float = LEAVE_TIMEOUT_S) -> None:
-        """Waits until the instance has left the group."""
-        with self._lock:
-            left = self._left
-        if left is not None:
-            try:
-                left.result(timeout_s)
-            except Exception as e:
-                logger.warning("%s: leaving group '%s' failed: %s", self.identity.instance, self.identity.group, e)
+        """Waits until the instance has left the group. Does not wait in the garbage collector, nor on a thread that must
+        not wait.
+        """
+        if not self._ends:
+            return
+        left = self._leaving()
+        if not left.done() and not self._owner.may_wait():
+            return
+        try:
+            left.result(timeout_s)
+        except Exception as e:
+            logger.warning("%s: leaving group '%s' failed: %s", self.identity.instance, self.identity.group, e)
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
     def _request(self, job: Callable[[], _T]) -> _T:
+        if self._owner.is_current:
+            raise StreamGroupsError(
+                f"A finalizer sent a request of instance '{self.identity.instance}'. The garbage collector runs it on the thread "
+                "of the instance, which cannot wait for itself.",
+                remedy="In a finalizer, call only leave_group or close.",
+            )
         self._come_in()
         try:
-            return self._start(job).result()
-        except StreamGroupsError as e:
-            if self._member.has_failed:
-                self.end(f"Instance '{self.identity.instance}' failed: {e.what}")
+            return self._start(lambda: self._end_if_failed(job)).result()
+        except ThreadEnded:
+            self._raise_end()
             raise
         finally:
             self._answered()
 
-    def _start(self, job: Callable[[], _T]) -> Future[_T]:
+    def _start(self, job: Callable[[], _T]) -> Job[_T]:
         try:
             return self._owner.start(job)
-        except RuntimeError:
+        except ThreadEnded:
             # The session ended after the check in _come_in.
-            with self._lock:
-                self._raise_end()
+            self._raise_end()
             raise
 
     def _come_in(self) -> None:
@@ -219,28 +228,39 @@ class InstanceSession:
             self._lease = self._lease.begin(self._outside.clock())
 
     def _raise_end(self) -> None:
-        if self._end is not None:
-            raise FencedMember(self._end.what, remedy=self._end.remedy)
+        if end := self.ended:
+            raise FencedMember(end.what, remedy=end.remedy)
 
     def _answered(self) -> None:
         with self._lock:
             self._lease = self._lease.end(self._outside.clock())
 
     def _end_if_over(self) -> None:
-        now_ms = self._outside.clock()
-        if self._lease.is_over(now_ms):
+        now_ms, lease = self._outside.clock(), self._lease
+        if lease.is_over(now_ms):
             self._end_now(
                 f"Instance '{self.identity.instance}' left group '{self.identity.group}': it sent no "
-                f"request for {(now_ms - self._lease.renewed_ms) / 1000:.1f} s, longer than its timeout of "
-                f"{self._lease.timeout_ms / 1000:g} s."
+                f"request for {(now_ms - lease.renewed_ms) / 1000:.1f} s, longer than its timeout of "
+                f"{lease.timeout_ms / 1000:g} s."
             )
 
-    def _end_now(self, what: str) -> None:
-        if self._end is None:
-            self._end = FencedMember(what, remedy=_JOIN_AGAIN)
-            self._left = self._owner.finish(self._leave)
+    def _end_now(self, what: str, processed: GroupCursor | None = None) -> None:
+        self._ends.setdefault(_FIRST, _End(FencedMember(what, remedy=_JOIN_AGAIN), processed))
+        self._leaving()
+
+    def _leaving(self) -> Job[None]:
+        """The last job of the thread. It is submitted here too: this call can have interrupted the end of the session."""
+        return self._owner.finish(self._leave)
 
     # ---- the owner thread --------------------------------------------------------------------------------------------
+
+    def _end_if_failed(self, job: Callable[[], _T]) -> _T:
+        try:
+            return job()
+        except StreamGroupsError as e:
+            if self._member.has_failed:
+                self.end(f"Instance '{self.identity.instance}' failed: {e.what}")
+            raise
 
     def _get(self, cursor: GroupCursor, limit: int) -> tuple[tuple[Message, ...], GroupCursor]:
         stopped = self._apply()
@@ -288,6 +308,11 @@ class InstanceSession:
         return Batch(tuple(messages), {**batch.reached, **more.reached})
 
     def _commit(self, cursor: GroupCursor) -> GroupCursor:
+        self._commit_pending(cursor)
+        self._write_lease()
+        return replace(cursor, pending=pending_ranges(cursor.pending, self._member.holdings(), {}))
+
+    def _commit_pending(self, cursor: GroupCursor) -> None:
         self._check_topics(self._apply())
         gone = self._member.commit(cursor.pending)
         self._evicted(gone)
@@ -301,8 +326,6 @@ class InstanceSession:
                     "stays valid."
                 ),
             )
-        self._write_lease()
-        return replace(cursor, pending=pending_ranges(cursor.pending, self._member.holdings(), {}))
 
     def _evicted(self, gone: Collection[PendingRange]) -> None:
         """Ends the session with an error if the group fenced the instance. It must join again (G7)."""
@@ -336,12 +359,12 @@ class InstanceSession:
         """Checks that no topic was recreated, so that its old offsets are neither committed nor read (S11)."""
         self._member.check_topics(self._outside.ids, self.identity.group, without=stopped)
 
-    def poll_reset_requests(self) -> Future[None] | None:
+    def poll_reset_requests(self) -> Job[None] | None:
         """Applies reset requests between requests of the user, because other members wait for this instance. Does not
         block.
 
         Returns:
-            A future of the completion; ``None`` if the instance is leaving.
+            The job; ``None`` if the instance is leaving.
         """
         if self._applying_resets is None or self._applying_resets.done():
             self._applying_resets = self._in_passing(lambda: self._participant.apply(self._member))
@@ -356,7 +379,7 @@ class InstanceSession:
 
         self._in_passing(introduce)
 
-    def _in_passing(self, job: Callable[[], object]) -> Future[None] | None:
+    def _in_passing(self, job: Callable[[], object]) -> Job[None] | None:
         def try_it() -> None:
             try:
                 job()
@@ -366,7 +389,7 @@ class InstanceSession:
 
         try:
             return self._owner.start(try_it)
-        except RuntimeError:
+        except ThreadEnded:
             # The instance is leaving.
             return None
 
@@ -386,10 +409,31 @@ class InstanceSession:
         return MemberEntry(self.identity.instance, member_id, lease.renewed_ms, until_ms)
 
     def _leave(self) -> None:
+        """The last job: commits what the end of the session names, and leaves the group."""
+        processed = self._ends[_FIRST].processed
         try:
-            self._member.close()
+            if processed is not None:
+                self._commit_pending(processed)
+        except Exception as e:
+            logger.warning("The last messages of instance '%s' were not committed: %s", self.identity.instance, e)
         finally:
-            self._outside.records.close()
+            try:
+                self._member.close()
+            finally:
+                self._outside.records.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a session.
+
+    Args:
+        error: the reason.
+        processed: covers the messages to commit before the instance leaves.
+    """
+
+    error: FencedMember
+    processed: GroupCursor | None
 
 
 def _names(pending: Collection[PendingRange]) -> str:

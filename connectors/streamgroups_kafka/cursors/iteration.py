@@ -6,20 +6,17 @@ the session of its instance without tokens, which expire while a long fetch is p
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
 from streamgroups.cursors.cursor_tokens import GroupCursor
 from streamgroups.cursors.pending_ranges import acknowledge
-from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups.errors import FencedMember
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock
 from streamgroups_kafka.cursors.instance_session import InstanceSession
-
-logger = logging.getLogger(__name__)
 
 #: How long an iteration waits after an empty result before it reads again.
 _IDLE_S = 0.1
@@ -49,10 +46,6 @@ class Iteration:
         self._clock, self._closed = clock, closed
         # Written by the thread of the user. The thread that closes reads it.
         self._fetch: _Fetch = _Fetch(session.identity, session.identity)
-        # Held during the end, so that a second call waits for it. The garbage collector can end a generator on a thread that
-        # already ends one.
-        self._ending = threading.RLock()
-        self._has_ended = False
 
     def messages(self) -> Iterator[Message]:
         """Returns the messages. At the end of the iteration the instance leaves."""
@@ -86,23 +79,17 @@ class Iteration:
             self.end()
 
     def end(self) -> None:
-        """Commits the processed messages and leaves. If that fails, other instances read the messages again. Safe to call
-        from any thread, and again.
+        """Commits the processed messages and leaves. If that fails, other instances read the messages again.
+
+        Safe to call on any thread, and again. The garbage collector calls it for an abandoned iteration, at any place of any
+        thread. There it does not wait: the instance leaves in the background.
         """
-        with self._ending:
-            if self._has_ended:
-                return
-            self._has_ended = True
-            identity = self._session.identity
-            try:
-                if self._session.ended is None:
-                    self._session.commit(self._fetch.processed)
-            except (StreamGroupsError, RuntimeError) as e:
-                # A RuntimeError: the interpreter is exiting, and no thread can be started.
-                logger.warning("The end of an iteration of '%s' was not committed: %s", identity.instance, e)
-            finally:
-                self._session.end(f"Instance '{identity.instance}' left group '{identity.group}': its iteration ended.")
-                self._session.wait_until_left()
+        identity = self._session.identity
+        self._session.end(
+            f"Instance '{identity.instance}' left group '{identity.group}': its iteration ended.",
+            processed=self._fetch.processed,
+        )
+        self._session.wait_until_left()
 
     def _is_idle(self, silent_ms: int) -> bool:
         return self._idle_timeout_ms is not None and silent_ms >= self._idle_timeout_ms
