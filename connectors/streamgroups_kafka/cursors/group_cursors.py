@@ -114,11 +114,12 @@ class GroupCursors:
             self._ids,
             join_timeout_ms=join_timeout_ms,
         )
-        self._lock = threading.Lock()
+        # A signal handler can call close() while this thread holds the lock.
+        self._lock = threading.RLock()
         self._closed = threading.Event()
         # Protected by _lock.
         self._iterations: WeakSet[Iteration] = WeakSet()
-        self._reached = False
+        self._is_closing = self._reached = False
         atexit.register(self.close)
 
     # ---- cursors -----------------------------------------------------------------------------------------------------
@@ -382,18 +383,21 @@ class GroupCursors:
     def close(self) -> None:
         """Makes all instances leave their groups. An iteration commits its processed messages first. Idempotent; the
         exit of the interpreter calls it too.
+
+        A signal handler can call it, also during a request. That request raises an error or returns as usual, and an
+        iteration has no more messages. The call waits up to 45 s for each instance.
         """
         with self._lock:
-            if self._closed.is_set():
+            if self._is_closing:
                 return
+            self._is_closing = True
             self._closed.set()
             iterations = list(self._iterations)
         atexit.unregister(self.close)
         for iteration in iterations:
             iteration.end()
         self._instances.close()
-        self._partitions.close()
-        self._metadata_store.close()
+        self._partitions.close(self._metadata_store.close)
 
     def __enter__(self) -> GroupCursors:
         return self

@@ -90,7 +90,8 @@ class InstanceSession:
     ) -> None:
         self.identity = identity
         self._outside, self._commit_on_get, self._wait_timeout_ms = outside, commit_on_get, wait_timeout_ms
-        self._lock = threading.Lock()
+        # A request can be sent by a signal handler that interrupts another one.
+        self._lock = threading.RLock()
         # Changed under _lock, and read without it.
         self._lease = Lease(lease_timeout_ms, outside.clock(), requests=1)
         self._heartbeat_ms = 0

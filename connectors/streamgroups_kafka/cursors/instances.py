@@ -26,6 +26,7 @@ from streamgroups.groups.program import CURSORS, OnOtherProgram, check_program, 
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Member, MetadataStore, Recorder
 from streamgroups.positions import Position
+from streamgroups.retry import comes_true
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors.group_cleanup import GroupRetention
@@ -100,7 +101,8 @@ class Instances:
             ids,
             join_timeout_ms,
         )
-        self._lock = threading.Lock()
+        # A signal handler can call close() at each place of the blocks that hold the lock.
+        self._lock = threading.RLock()
         self._has_joined = threading.Condition(self._lock)
         # Protected by _lock: names that are joining, with their threads; sessions by id; the errors of ended sessions, with the time to
         # delete them.
@@ -128,7 +130,8 @@ class Instances:
             session = self._join_alone(instance_request)
         finally:
             with self._lock:
-                del self._joining[name]
+                # The wait of a signal handler releases the lock, so another thread can have used the name meanwhile.
+                self._joining.pop(name, None)
                 self._has_joined.notify_all()
         return session.identity
 
@@ -200,12 +203,13 @@ class Instances:
                 session.wait_until_left()
                 if not isinstance(e, GroupRejected) or not attempts_left:
                     raise
-                self._closing.wait(random.uniform(0.2, 1.5))
+                # A wait for the event holds its lock for a moment, and a signal handler that sets the event needs it.
+                comes_true(self._closing.is_set, random.uniform(0.2, 1.5), every_s=0.1)
                 continue
             with self._lock:
-                # close() includes the sessions that were added before.
+                # Added before the check: a close() after the check includes the session, also one that interrupts this block.
+                self._sessions[session.identity.session] = session
                 if not self._closing.is_set():
-                    self._sessions[session.identity.session] = session
                     self._keep()
                     return session
             session.end(f"Instance '{instance_request.instance}' left: its GroupCursors were closed.")

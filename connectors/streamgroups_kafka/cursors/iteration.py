@@ -7,6 +7,7 @@ the session of its instance without tokens, which expire while a long fetch is p
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -69,8 +70,11 @@ class Iteration:
                 now_ms = self._clock()
                 if messages:
                     came_ms = now_ms
-                elif self._is_idle(now_ms - came_ms) or self._closed.wait(_IDLE_S):
+                elif self._is_idle(now_ms - came_ms):
                     return
+                else:
+                    # A wait for the event holds its lock for a moment, and a signal handler that sets the event needs it.
+                    time.sleep(_IDLE_S)
         except FencedMember:
             # The close has ended the instance during a request.
             if not self._closed.is_set():

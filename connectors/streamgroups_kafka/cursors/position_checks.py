@@ -8,7 +8,6 @@ S11; :mod:`streamgroups.identity`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -71,7 +70,7 @@ class TopicIds:
 
     def __init__(self, cluster: Cluster, clock: Clock, *, refresh_ms: int = REFRESH_MS) -> None:
         self._cluster, self._clock, self._refresh_ms = cluster, clock, refresh_ms
-        self._lock = threading.Lock()
+        # Without a lock, which code that a signal handler interrupts could hold. Entries are only added and replaced.
         self._read: dict[str, tuple[TopicIdentity, int]] = {}
 
     def of(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, TopicIdentity]:
@@ -85,14 +84,11 @@ class TopicIds:
             StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
         """
         now_ms = self._clock()
-        with self._lock:
-            due = {t for t in topics if fresh or t not in self._read or self._is_old(self._read[t][1], now_ms)}
+        due = {t for t in topics if fresh or t not in self._read or self._is_old(self._read[t][1], now_ms)}
         if due:
             read = self._cluster.identities(due)
-            with self._lock:
-                self._read |= {topic: (read.get(topic, UNKNOWN), now_ms) for topic in due}
-        with self._lock:
-            return {topic: self._read[topic][0] for topic in topics}
+            self._read.update({topic: (read.get(topic, UNKNOWN), now_ms) for topic in due})
+        return {topic: self._read[topic][0] for topic in topics}
 
     def _is_old(self, read_ms: int, now_ms: int) -> bool:
         return 0 < self._refresh_ms <= now_ms - read_ms

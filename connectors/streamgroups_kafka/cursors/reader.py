@@ -9,6 +9,7 @@ have gaps, and a wait for a record in a gap would never end.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
@@ -27,8 +28,10 @@ from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.messages import KafkaMessage, to_message
-from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.client.partition_conversion import to_confluent
+from streamgroups_kafka.cursors.job_thread import JobThread
+
+logger = logging.getLogger(__name__)
 
 #: Settings of the user override these. After a seek, the reader waits for the response to the fetch in progress
 #: (``fetch.wait.max.ms``). In a process with many instances, the prefetched messages of each use memory.
@@ -50,6 +53,8 @@ _POLL_S = 0.1
 _HEADER_BYTES = 100
 #: The maximum number of open partitions of partition cursors. Each prefetches over its own connection.
 _MAX_OPEN = 8
+#: How long a caller waits until the clients are closed.
+_CLOSE_TIMEOUT_S = 45.0
 #: The number of messages that a repeated request takes from librdkafka at once.
 _REPEATED_AT_ONCE = 1_000
 _NO_END: Mapping[TopicPartition, int] = MappingProxyType({})
@@ -302,7 +307,7 @@ class PartitionReaders:
 
     def __init__(self, new_reader: Callable[[], RecordReader]) -> None:
         self._new_reader = new_reader
-        self._owner = OwnerThread("streamgroups-partitions")
+        self._owner = JobThread("streamgroups-partitions")
         #: A reader has prefetched messages, which a topic of the same name does not contain.
         self._readers: OrderedDict[tuple[TopicPartition, TopicIdentity], RecordReader] = OrderedDict()
 
@@ -314,12 +319,30 @@ class PartitionReaders:
         Raises:
             StreamGroupsError: the errors of :class:`RecordReader`.
         """
-        batch = self._owner.run(lambda: self._read(tp, identity, next_offset, limit))
+        batch = self._owner.start(lambda: self._read(tp, identity, next_offset, limit)).result()
         return batch.messages, batch.reached[tp]
 
-    def close(self) -> None:
-        """Closes all readers."""
-        self._owner.finish(lambda: self._close_but(0)).result()
+    def close(self, then: Callable[[], None] = lambda: None) -> None:
+        """Closes all readers. Waits for that, unless the current code must not wait.
+
+        Args:
+            then: called after that, on the thread of the readers: a signal handler calls ``close`` in code that can hold a lock
+                which this function needs.
+        """
+
+        def last() -> None:
+            try:
+                self._close_but(0)
+            finally:
+                then()
+
+        closing = self._owner.finish(last)
+        if not closing.done() and not self._owner.may_wait():
+            return
+        try:
+            closing.result(_CLOSE_TIMEOUT_S)
+        except TimeoutError:
+            logger.warning("The clients of group cursors were not closed within %.0f s", _CLOSE_TIMEOUT_S)
 
     def _read(self, tp: TopicPartition, identity: TopicIdentity, next_offset: int, limit: int) -> Batch:
         key = (tp, identity)
