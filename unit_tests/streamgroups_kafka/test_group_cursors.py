@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
+from streamgroups.cursors.cursor_tokens import PartitionCursor, encode
 from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.identity import UNKNOWN
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
 from streamgroups.positions import TrimHorizon
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.cursors import group_cursors
+from streamgroups_kafka.cursors.closing import ClosableMetadataStore
 from streamgroups_kafka.cursors.group_cursors import GroupCursors
 from streamgroups_kafka.cursors.instance_session import InstanceSession
 from streamgroups_kafka.cursors.instances import InstanceRequest, Instances
@@ -85,3 +91,52 @@ def test_an_instance_that_joins_while_its_cursors_are_closed_leaves(monkeypatch:
     assert joining.world.group.owners() == {}
     joining.create()
     assert len(joining.errors) == 2
+
+
+def closed_meanwhile(cursors: GroupCursors) -> None:
+    closer = threading.Thread(target=cursors.close)
+    closer.start()
+    closer.join(10)
+    assert not closer.is_alive()
+
+
+def test_a_read_of_a_partition_whose_cursors_are_closed_meanwhile_names_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key = b"k" * 16
+    cursors = GroupCursors("127.0.0.1:1", signing_key=key)
+
+    def checked(_: object, cursor: PartitionCursor) -> PartitionCursor:
+        closed_meanwhile(cursors)
+        return cursor
+
+    monkeypatch.setattr(group_cursors, "checked_cursor", checked)
+    token = encode(PartitionCursor("flights", 0, 5, UNKNOWN), key, cursors._clock())
+    with pytest.raises(StreamGroupsError, match="These GroupCursors are closed") as error:
+        cursors.get_messages(token)
+    assert error.value.remedy == "Create new ones."
+
+
+def test_a_request_to_the_metadata_groups_of_closed_cursors_names_the_reason() -> None:
+    cursors, p0 = GroupCursors("127.0.0.1:1"), TopicPartition("flights", 0)
+    closed_meanwhile(cursors)
+    for request in (
+        lambda: cursors._metadata_store.read("billing", [p0]),
+        lambda: cursors._metadata_store.write("billing", {p0: Committed(5)}),
+    ):
+        with pytest.raises(StreamGroupsError, match="These GroupCursors are closed"):
+            request()
+
+
+def test_an_error_of_the_metadata_store_of_open_cursors_is_not_replaced() -> None:
+    store: Any = World().metadata_store
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    store.read = store.write = fail
+    open_store = ClosableMetadataStore(store, threading.Event())
+    with pytest.raises(RuntimeError, match="a bug"):
+        open_store.read("billing", [])
+    with pytest.raises(RuntimeError, match="a bug"):
+        open_store.write("billing", {})

@@ -30,9 +30,10 @@ from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.cursors.closing import ClosableMetadataStore, closed_error
 from streamgroups_kafka.cursors.group_cleanup import GroupRetention
 from streamgroups_kafka.cursors.group_operations import GroupOperations
-from streamgroups_kafka.cursors.instances import InstanceRequest, Instances, closed_error
+from streamgroups_kafka.cursors.instances import InstanceRequest, Instances
 from streamgroups_kafka.cursors.iteration import Iteration
 from streamgroups_kafka.cursors.position_checks import REFRESH_MS, TopicIds, checked_cursor
 from streamgroups_kafka.cursors.reader import PartitionReaders, RecordReader
@@ -98,7 +99,8 @@ class GroupCursors:
             read_committed=self._config.isolation_level == "read_committed",
             request_subscriptions=False,
         )
-        self._metadata_store = KafkaMetadataStore(self._config)
+        self._closed = threading.Event()
+        self._metadata_store = ClosableMetadataStore(KafkaMetadataStore(self._config), self._closed)
         self._operations = GroupOperations(self._cluster, self._metadata_store, self._clock)
         self._retention = GroupRetention(self._config, self._clock, most=groups_per_stream)
         refresh_ms = int(self._config.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
@@ -116,7 +118,6 @@ class GroupCursors:
         )
         # A signal handler can call close() while this thread holds the lock.
         self._lock = threading.RLock()
-        self._closed = threading.Event()
         # Protected by _lock.
         self._iterations: WeakSet[Iteration] = WeakSet()
         self._is_closing = self._reached = False

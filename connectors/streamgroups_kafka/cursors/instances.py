@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from streamgroups.coordination.reset_protocol import members_group_of
 from streamgroups.cursors.argument_checks import check_name_is_free
 from streamgroups.cursors.cursor_tokens import LIFETIME_MS, GroupCursor
-from streamgroups.errors import FencedMember, GroupRejected, InvalidCursor, StreamGroupsError
+from streamgroups.errors import FencedMember, GroupRejected, InvalidCursor
 from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
@@ -29,6 +29,7 @@ from streamgroups.positions import Position
 from streamgroups.retry import comes_true
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.cursors.closing import closed_error
 from streamgroups_kafka.cursors.group_cleanup import GroupRetention
 from streamgroups_kafka.cursors.group_operations import GroupOperations
 from streamgroups_kafka.cursors.instance_session import LEAVE_TIMEOUT_S, InstanceSession, Outside
@@ -350,11 +351,6 @@ class Instances:
                         del self._sessions[name]
                         self._ended[name] = (ended, now_ms + LIFETIME_MS)
                 self._ended = {name: e for name, e in self._ended.items() if e[1] >= now_ms}
-
-
-def closed_error() -> StreamGroupsError:
-    """The error of a request after the end of its ``GroupCursors``."""
-    return StreamGroupsError("These GroupCursors are closed.", remedy="Create new ones.")
 
 
 def _taken(instance_request: InstanceRequest, why: str) -> GroupRejected:

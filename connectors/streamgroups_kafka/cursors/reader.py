@@ -29,7 +29,8 @@ from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.messages import KafkaMessage, to_message
 from streamgroups_kafka.client.partition_conversion import to_confluent
-from streamgroups_kafka.cursors.job_thread import JobThread
+from streamgroups_kafka.cursors.closing import closed_error
+from streamgroups_kafka.cursors.job_thread import JobThread, ThreadEnded
 
 logger = logging.getLogger(__name__)
 
@@ -317,9 +318,12 @@ class PartitionReaders:
         """Returns at most ``limit`` messages of a topic with this identity, and the next offset.
 
         Raises:
-            StreamGroupsError: the errors of :class:`RecordReader`.
+            StreamGroupsError: the errors of :class:`RecordReader`; or the readers are closed.
         """
-        batch = self._owner.start(lambda: self._read(tp, identity, next_offset, limit)).result()
+        try:
+            batch = self._owner.start(lambda: self._read(tp, identity, next_offset, limit)).result()
+        except ThreadEnded:
+            raise closed_error() from None
         return batch.messages, batch.reached[tp]
 
     def close(self, then: Callable[[], None] = lambda: None) -> None:
