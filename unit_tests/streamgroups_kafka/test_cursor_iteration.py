@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +15,15 @@ import pytest
 from streamgroups.cursors.cursor_tokens import LIFETIME_MS
 from streamgroups.errors import FencedMember
 from streamgroups.message import Message
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed, MetadataStore
 from streamgroups.retry import comes_true
+from streamgroups_kafka.cursors.closing import ClosableMetadataStore
 from streamgroups_kafka.cursors.instance_session import InstanceSession
 from streamgroups_kafka.cursors.iteration import Iteration
 from unit_tests.streamgroups_kafka.test_cursor_instance import GROUP, P0, TIMEOUT_MS, World
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -164,6 +172,103 @@ def test_G6_an_iteration_whose_lease_has_expired_commits_nothing(world: World) -
     run.messages.close()  # type: ignore[attr-defined]
     assert (world.committed(), world.group.owners()) == (0, {})
     assert "it sent no request" in str(run.session.ended)
+
+
+class StoreAtExit:
+    """A metadata store whose thread has ended, as at the exit of the interpreter."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.store, self.has_ended = store, False
+
+    def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        self._check()
+        return self.store.read(group_id, partitions)
+
+    def write(self, group_id: str, entries: Mapping[TopicPartition, Committed]) -> None:
+        self._check()
+        self.store.write(group_id, entries)
+
+    def close(self) -> None:
+        self.has_ended = True
+
+    def _check(self) -> None:
+        if self.has_ended:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_G12_the_exit_of_the_interpreter_commits_and_the_next_owner_applies_a_reset(
+    world: World, is_reset: bool
+) -> None:
+    closed = threading.Event()
+    store: Any = world.metadata_store
+    at_exit = StoreAtExit(store)
+    unclosed: Any = ClosableMetadataStore(at_exit, closed)
+    world.metadata_store = unclosed
+    world.cluster.produce(P0, 25)
+    run = Run(world, limit=10)
+    run.take(5)
+    if is_reset:
+        world.request_reset({P0: 20})
+    at_exit.close()
+    closed.set()
+    run.closed.set()
+    run.iteration.end()
+    assert (world.committed(), world.group.owners()) == (4, {})
+    world.metadata_store = store
+    following = world.join("b")
+    messages, _ = following.get(following.identity, 10)
+    assert messages[0].offset == (20 if is_reset else 4)
+
+
+def test_G12_a_program_that_ends_in_its_loop_has_committed_the_processed_messages() -> None:
+    """The executors of the interpreter end before the functions of ``atexit`` run."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout == "committed 7 owners {}\n", ended.stderr
+
+
+_PROGRAM = """
+import atexit
+import sys
+import threading
+
+sys.path[:0] = [".", "connectors"]
+from streamgroups_kafka.client.owner_thread import OwnerThread
+from streamgroups_kafka.cursors.closing import ClosableMetadataStore
+from streamgroups_kafka.cursors.iteration import Iteration
+from unit_tests.streamgroups_kafka.test_cursor_instance import P0, World
+
+
+class ThreadedStore:
+    def __init__(self, store):
+        self.owner, self.store = OwnerThread("store"), store
+
+    def read(self, *request):
+        return self.owner.run(lambda: self.store.read(*request))
+
+    def write(self, *request):
+        self.owner.run(lambda: self.store.write(*request))
+
+
+world, closed = World(), threading.Event()
+world.metadata_store = ClosableMetadataStore(ThreadedStore(world.metadata_store), closed)
+world.cluster.produce(P0, 25)
+iteration = Iteration(world.join("a"), limit=10, idle_timeout_ms=None, clock=world.clock, closed=closed)
+
+
+def close():
+    closed.set()
+    iteration.end()
+    print("committed", world.committed(), "owners", world.group.owners())
+
+
+atexit.register(close)
+messages = iteration.messages()
+for _ in range(8):
+    next(messages)
+"""
 
 
 def test_an_iteration_leaves_although_its_last_commit_fails(world: World) -> None:

@@ -383,7 +383,7 @@ class GroupCursors:
 
     def close(self) -> None:
         """Makes all instances leave their groups. An iteration commits its processed messages first. Idempotent; the
-        exit of the interpreter calls it too.
+        exit of the interpreter calls it too, and commits in the same way.
 
         A signal handler can call it, also during a request. That request raises an error or returns as usual, and an
         iteration has no more messages. The call waits up to 45 s for each instance.

@@ -309,12 +309,12 @@ class InstanceSession:
         return Batch(tuple(messages), {**batch.reached, **more.reached})
 
     def _commit(self, cursor: GroupCursor) -> GroupCursor:
-        self._commit_pending(cursor)
+        self._commit_pending(cursor, self._apply())
         self._write_lease()
         return replace(cursor, pending=pending_ranges(cursor.pending, self._member.holdings(), {}))
 
-    def _commit_pending(self, cursor: GroupCursor) -> None:
-        self._check_topics(self._apply())
+    def _commit_pending(self, cursor: GroupCursor, stopped: frozenset[TopicPartition]) -> None:
+        self._check_topics(stopped)
         gone = self._member.commit(cursor.pending)
         self._evicted(gone)
         if gone:
@@ -355,6 +355,21 @@ class InstanceSession:
         wait_timeout_ms = 0 if self._participant.is_overdue else self._wait_timeout_ms
         comes_true(all_move, wait_timeout_ms / 1000, every_s=_POLL_S, slowest_s=_SELDOM_S)
         return stopped
+
+    def _apply_last(self) -> frozenset[TopicPartition]:
+        """Applies reset requests before the last commit, if the metadata store can still be read.
+
+        At the exit of the interpreter its thread has ended. Each commit names the last reset that its position follows, so the
+        next owner applies a later one.
+        """
+        try:
+            return self._apply()
+        except StreamGroupsError as e:
+            # Without a broker, the commit would wait in vain too.
+            if e.retriable:
+                raise
+            logger.debug("%s: reset requests are left to the next owner: %s", self.identity.instance, e)
+            return frozenset()
 
     def _check_topics(self, stopped: frozenset[TopicPartition]) -> None:
         """Checks that no topic was recreated, so that its old offsets are neither committed nor read (S11)."""
@@ -414,7 +429,7 @@ class InstanceSession:
         processed = self._ends[_FIRST].processed
         try:
             if processed is not None:
-                self._commit_pending(processed)
+                self._commit_pending(processed, self._apply_last())
         except Exception as e:
             logger.warning("The last messages of instance '%s' were not committed: %s", self.identity.instance, e)
         finally:
