@@ -17,7 +17,15 @@ from streamgroups.errors import InvalidOption, StreamGroupsError
 
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = '  File "'
+#: The margin of the lines of an exception group. Source: Python's ``traceback.TracebackException.format``.
+_GROUP, _MARGIN = "Exception Group Traceback", re.compile(r"^ +[|+] ")
 _OWN_ERROR = re.compile(r"streamgroups\.errors\.(?P<name>\w+)(?:: |$)")
+#: What Java and Spark write before the error of Python if they write no traceback, as with
+#: ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``. It contains no data of records.
+_BEFORE = re.compile(
+    r"(?:(?:org|java|py4j)\.[\w.$]+: |\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: |\[PYTHON_\w+\] [^:]*: "
+    r"|Job aborted due to stage failure: Task [^(]*\(TID \d+\) \([^)]*\): )*"
+)
 #: Py4J's first line of an exception of Java, whose class and message are the next line. Source: Py4J's ``get_return_value``.
 _CALLING = re.compile(r"An error occurred while calling \S+\.(?: Trace:)?\n(?:: )?")
 #: Spark's error for a format that it finds neither as a class nor in the active session of the thread.
@@ -76,7 +84,9 @@ def failure_in(text: str, max_characters: int = MAX_CHARACTERS) -> Failure:
 sg.register(spark) once, and start a write in another thread in the block: with sg.supervision.session_active(spark).
     """
     lines = _CALLING.sub("", text, count=1).splitlines()
-    first = [line for line in lines if line.strip()][:1]
+    if _GROUP in text:
+        lines = [_MARGIN.sub("", line) for line in lines]
+    first = [_without_prefix(line) for line in lines if line.strip()][:1]
     last = ([*_ends_of_tracebacks(lines)] or first or ["an error without a message"])[-1].strip()
     if (missing := _NOT_FOUND.match(last)) is not None:
         return failure_of(_format_not_found(missing["format"]))
@@ -96,6 +106,13 @@ def failure_of(error: StreamGroupsError) -> Failure:
     # Subclasses that users derive from an error of this library follow the rules of that error.
     known = next(cls for cls in type(error).__mro__ if cls in {*_errors().values(), StreamGroupsError})
     return Failure(_short(f"{type(error).__name__}: {error}".splitlines()[0]), known)
+
+
+def _without_prefix(line: str) -> str:
+    """Removes what precedes an error of this library in a text without a traceback."""
+    before = _BEFORE.match(line.strip())
+    rest = line.strip()[0 if before is None else before.end() :]
+    return rest if _OWN_ERROR.match(rest) else line
 
 
 def _format_not_found(name: str) -> InvalidOption:

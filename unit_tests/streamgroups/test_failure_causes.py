@@ -96,6 +96,40 @@ def test_data_of_a_record_in_a_message_is_not_the_error(value: str) -> None:
     assert cast.error is None
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "org.apache.spark.api.python.PythonException: ",
+        "[STREAM_FAILED] Query [id = 6, runId = 7] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] "
+        "Failed when Python streaming data source perform latestOffset: ",
+        "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent "
+        "failure: Lost task 0.3 in stage 1.0 (TID 7) (host executor driver): org.apache.spark.api.python.PythonException: ",
+    ],
+)
+def test_the_error_is_found_if_spark_hides_tracebacks(before: str) -> None:
+    found = failure_in(f"{before}streamgroups.errors.DataLoss: Offsets are gone.\n\tat org.apache.spark.X(X.scala:1)")
+    assert (found.what, found.error) == ("DataLoss: Offsets are gone.", DataLoss)
+    other = failure_in(f"{before}ValueError: streamgroups.errors.DataLoss: no\n\tat org.apache.spark.X(X.scala:1)")
+    assert other.error is None
+
+
+def test_the_error_in_a_group_of_exceptions_is_found() -> None:
+    python = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "a.py", line 1, in f
+  |     raise ExceptionGroup("two sinks", errors)
+  | ExceptionGroup: two sinks (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "a.py", line 2, in g
+    |     raise DataLoss("gone")
+    | streamgroups.errors.DataLoss: gone
+    +------------------------------------
+"""
+    assert failure_in(f"org.apache.spark.SparkException: x: {python}").error is DataLoss
+
+
 def test_a_line_of_a_program_is_not_the_begin_of_a_traceback() -> None:
     text = (
         'x: Traceback (most recent call last):\n  File "a.py", line 1, in f\n'

@@ -186,7 +186,7 @@ def test_C3_the_same_command_finishes_a_fork_that_was_interrupted_between_two_co
 
     with monkeypatch.context() as patch:
         patch.setattr(type(world.cli.admin), "alter_offsets", interrupted)
-        assert world.restore(*arguments).code == 4
+        assert world.restore(*arguments).code == 130
     assert world.committed("next").keys() == {P0}
     done = world.restore(*arguments)
     assert done.code == 0, done.err

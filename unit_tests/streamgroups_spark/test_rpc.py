@@ -172,6 +172,19 @@ def test_a_reply_from_memory_does_not_wait_for_one_of_a_broker(session: str) -> 
         assert waiting.result(30) == [True, True]
 
 
+def test_requests_need_no_more_threads(session: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(SessionServer(session, "a", lambda _: True)), closing(SessionServer(session, "b", lambda _: True)):
+        start = threading.Thread.start
+
+        def fail(thread: threading.Thread) -> None:
+            if thread.name == "streamgroups-request":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", fail)
+        assert request_all(session, REQUEST) == [True, True]
+
+
 def test_a_rejection_is_raised_at_the_request(session: str) -> None:
     def reject(_: object) -> None:
         raise FencedMember("Gone.", remedy="Restart.")

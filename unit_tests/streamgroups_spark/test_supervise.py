@@ -102,6 +102,22 @@ def test_a_signal_stops_a_query_whose_start_creates_the_spark_session() -> None:
         signal.signal(signal.SIGINT, previous)
 
 
+def test_a_signal_ends_the_wait_if_a_start_has_created_the_spark_session_and_failed() -> None:
+    def start() -> Any:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        raise OSError("no broker")
+
+    def interrupt(_: Failure) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    previous = signal.getsignal(signal.SIGINT)
+    try:
+        policy = RestartPolicy(first_wait_ms=LONG_MS, max_backoff_ms=LONG_MS)
+        assert supervise(start, policy=policy, on_failure=interrupt) == Outcome(stopped_by_signal=True, restarts=0)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
 def test_an_event_ends_the_wait_for_the_next_run_in_any_thread() -> None:
     stop, outcomes = threading.Event(), []
 

@@ -18,6 +18,7 @@ from streamgroups.errors import GroupRejected, InvalidOption, UnknownGroup
 from streamgroups.groups.offset_files import ChangedTo, FiledOffset
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import TopicPartition
+from streamgroups.path_names import label
 from streamgroups.ports import Committed
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.undo_files import state_directory
@@ -27,7 +28,7 @@ from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_fil
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 
-_NAME = re.compile(r"undo-.*-(?P<stamp>\d{8}T\d+Z)(?:-(?P<number>\d+))?\.json")
+_NAME = re.compile(r"undo-(?P<label>.*)-(?P<stamp>\d{8}T\d+Z)(?:-(?P<number>\d+))?\.json")
 #: The maximum number of partitions in an error.
 _MAX_SHOWN = 5
 
@@ -63,10 +64,13 @@ def _last_change(cluster: Cluster, group_id: str) -> tuple[Path, Mapping[TopicPa
     """
     directory = state_directory()
     named = [(m, path) for path in directory.glob("undo-*.json") if (m := _NAME.fullmatch(path.name))]
-    for _, path in sorted(named, key=lambda it: (it[0]["stamp"], int(it[0]["number"] or 0)), reverse=True):
+    for found, path in sorted(named, key=lambda it: (it[0]["stamp"], int(it[0]["number"] or 0)), reverse=True):
         try:
             filed = read_offsets_file(path, None).get(group_id)
         except InvalidOption as e:
+            if found["label"] == label(group_id):
+                # The last change of this group. An older file would undo another one.
+                raise
             print_message(f"Warning: An undo file is skipped: {e.what}")
             continue
         if not filed:

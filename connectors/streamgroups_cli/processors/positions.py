@@ -142,7 +142,7 @@ def reset_groups(groups: Sequence[ProcessorGroup], text: str) -> list[str]:
             if reset():
                 changed.append(group_id)
         except StreamGroupsError as e:
-            raise after_resets(changed, e) from e
+            raise after_resets(changed, e) from (e if changed else None)
     return changed
 
 

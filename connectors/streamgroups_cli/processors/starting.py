@@ -116,7 +116,7 @@ def _request(
     try:
         instance.write(list(requests.values()))
     except StreamGroupsError as e:
-        raise after_resets(reset, e) from e
+        raise after_resets(reset, e) from (e if reset else None)
     if not wait_s:
         print_message("The request is written.")
         return

@@ -17,9 +17,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,16 +254,46 @@ def request_all(session: str, request: Any, *, timeout_s: float | None = None) -
         StreamGroupsError: if a process replied with one.
     """
 
-    def reply_of(path: Path) -> Any:
-        return _reply_of(path, session, request, timeout_s)
+    requests = [_Sent(partial(_reply_of, path, session, request, timeout_s)) for path in _named(session)]
+    for sent in requests[1:]:
+        sent.start()
+    for sent in requests[:1]:
+        sent.run()
+    return [reply for reply in (_warned(sent.reply()) for sent in requests) if reply is not None]
 
-    paths = _named(session)
-    if len(paths) <= 1:
-        received = [reply_of(path) for path in paths]
-    else:
-        with ThreadPoolExecutor(len(paths), "streamgroups-requests") as threads:
-            received = list(threads.map(reply_of, paths))
-    return [reply for reply in map(_warned, received) if reply is not None]
+
+class _Sent:
+    """A request on a thread of its own. An executor would start no thread after the main thread has ended."""
+
+    def __init__(self, send: Callable[[], Any]) -> None:
+        self._send = send
+        self._reply: Any = None
+        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        thread = threading.Thread(target=self.run, name="streamgroups-request", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # The process has no more threads.
+            self.run()
+        else:
+            self._thread = thread
+
+    def run(self) -> None:
+        try:
+            self._reply = self._send()
+        except Exception as e:
+            self._error = e
+
+    def reply(self) -> Any:
+        """Waits for the reply. Raises the error of the request."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._reply
 
 
 def _warned(reply: Any) -> Any:

@@ -173,9 +173,11 @@ class _Supervisor:
         if self._stop_requested.is_set():
             return StopRequested()
         self._runs += 1
-        query = run.query = self._start_query()
-        # A Spark session that it has created has replaced the handler of SIGINT.
-        self._record_signals()
+        try:
+            query = run.query = self._start_query()
+        finally:
+            # A Spark session that it has created has replaced the handler of SIGINT.
+            self._record_signals()
         self._name = f"Query {query.name or query.id}"
         while not self._stop_requested.is_set():
             if query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
