@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import numpy as np
@@ -20,6 +21,7 @@ from streamgroups.state.origins import New
 from streamgroups.state.state_retention import Retention, deletable
 from streamgroups_operators.bounded import BoundedRecords
 from streamgroups_operators.dedup.bloom_filter import BloomFilter
+from streamgroups_operators.dedup.dedup_operator import grouped, kept, times_of
 from streamgroups_operators.dedup.ids import Ids, contained, in_order
 from streamgroups_operators.dedup.seen_ids import forget_filters
 from unit_tests.extreme_times import EXTREME_TIMES_MS
@@ -148,6 +150,43 @@ def test_X5_an_id_expires_with_its_bucket_and_older_records_are_duplicates() -> 
     assert run((1, 0), (1, 900)) == ([0, 1], [0, 0])
     assert run((1, 0), (2, 900), (1, 0)) == ([0, 1], [0, 1]), "a retry of any delay is dropped"
     assert run((2, 900), (3, 100), (4, 99)) == ([0, 1], [0, 1])
+
+
+#: Batches in which ids expire many times: few ids with many records, and many ids with few.
+BUSY = st.tuples(
+    st.integers(1, 40), st.lists(st.tuples(st.integers(0, 40), STEPS, DELAYS), min_size=60, max_size=200)
+).map(lambda it: _spread([(id_ % it[0], step_ms, delay_ms) for id_, step_ms, delay_ms in it[1]]))
+
+
+@given(BUSY, st.integers(0, 60))
+def test_X5_ids_that_expire_many_times_in_a_batch_have_the_output_of_the_model(records: list[Record], cut: int) -> None:
+    query, output = Query(), []
+    for end in (cut, len(records)):
+        output += query.advance(records, end, chunk=50)[1]
+    assert output == returned(records)
+
+
+class _Counted(np.ndarray[tuple[int], np.dtype[np.int64]]):
+    """An array that counts the values that are read from it."""
+
+    reads: ClassVar[int] = 0
+
+    def __getitem__(self, chosen: Any) -> Any:
+        found = super().__getitem__(chosen)
+        _Counted.reads += np.size(found)
+        return found
+
+
+@pytest.mark.parametrize("ids", [1, 2, 40, 500])
+def test_X5_the_work_of_a_batch_does_not_grow_with_the_expiries_of_an_id(ids: int) -> None:
+    """A pass over all records for each expiry of an id would read a number of values that is quadratic in their count."""
+    count = 2_000
+    groups = grouped(_ids([(it % ids, 0) for it in range(count)]))
+    times = times_of(START_MS + 1_000 * np.arange(count), 0, 2 * START_MS, HORIZON_MS)
+    _Counted.reads = 0
+    counted = replace(groups, numbers=groups.numbers.view(_Counted))
+    assert kept(counted, np.zeros(ids, np.int64), times, np.arange(count)).all()
+    assert _Counted.reads < 20 * count
 
 
 def test_X5_a_clock_that_is_ahead_does_not_make_other_records_too_old() -> None:

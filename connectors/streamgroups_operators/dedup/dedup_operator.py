@@ -8,6 +8,7 @@ S10.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +29,8 @@ COUNTS = ("dedup_duplicates", "dedup_too_old", "dedup_filtered", "dedup_false_po
 _NEWEST = "newest_ms"
 #: The timestamp of a record without one.
 _NO_TIMESTAMP_MS = -1
+#: If the ids have more records than this on average, the expiries of each id are found alone: a pass over all would remove few records.
+_RECORDS_OF_ID = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,17 +225,41 @@ def kept(groups: Groups, seen_ends_ms: Numbers, times: Times, records: Numbers) 
         records: the numbers of the grouped records in the batch.
     """
     watermarks_ms, ends_ms = times.watermarks_ms[records][groups.order], times.bucket_ends_ms[records][groups.order]
-    seen_ends_ms = seen_ends_ms.copy()
     found = np.zeros(len(groups.order), bool)
-    while True:
+    left = np.flatnonzero(seen_ends_ms[groups.numbers] <= watermarks_ms)
+    while len(left):
         # A watermark never decreases, so records before one that was kept stay duplicates.
-        expired = np.flatnonzero(seen_ends_ms[groups.numbers] <= watermarks_ms)
-        if not len(expired):
+        starts, sizes = _runs(groups.numbers[left])
+        found[left[starts]] = True
+        left = left[np.repeat(ends_ms[left[starts]], sizes) <= watermarks_ms[left]]
+        if len(starts) * _RECORDS_OF_ID < len(left):
             break
-        numbers, first = np.unique(groups.numbers[expired], return_index=True)
-        chosen = expired[first]
-        found[chosen] = True
-        seen_ends_ms[numbers] = ends_ms[chosen]
+    starts, sizes = _runs(groups.numbers[left])
+    found[left[_chains(watermarks_ms[left], ends_ms[left], starts, starts + sizes)]] = True
     result = np.zeros(len(found), bool)
     result[groups.order] = found
     return result
+
+
+def _runs(numbers: Numbers) -> tuple[Numbers, Numbers]:
+    """The first index of each run of equal numbers, and the length of each run."""
+    is_first = np.ones(len(numbers), bool)
+    is_first[1:] = numbers[1:] != numbers[:-1]
+    starts = np.flatnonzero(is_first)
+    return starts, np.diff(starts, append=len(numbers))
+
+
+def _chains(watermarks_ms: Numbers, ends_ms: Numbers, starts: Numbers, stops: Numbers) -> list[int]:
+    """The records that are kept of each id, from its first one on: each is the first after the end of the bucket before it.
+
+    An id can expire with each of its records, so the next one is found by a binary search.
+
+    >>> _chains(np.array([0, 5, 9, 10, 30]), np.array([10, 15, 19, 20, 40]), np.array([0]), np.array([5]))
+    [0, 3, 4]
+    """
+    watermarks, ends, chosen = watermarks_ms.tolist(), ends_ms.tolist(), []
+    for at, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        while at < stop:
+            chosen.append(at)
+            at = bisect_left(watermarks, ends[at], at + 1, stop)
+    return chosen
