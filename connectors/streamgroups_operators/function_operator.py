@@ -112,19 +112,20 @@ class _FunctionRun:
         records = pa.concat_tables(self._records)
         keys = records.select(self._operator.by).cast(self._operator.keys)
         part = self._state.parts.get(_PART, ())
-        before = self._state_of(keys, part)
+        stored = self._stored_of(keys, part)
         call = _Call(self._operator, records, self._time)
-        after, output = call.result(before)
+        after, output = call.result(self._live(stored).select(self._operator.rows.names))
         call.check_keys(keys, after)
-        return State({_PART: self._merged([*part, self._changes(before, after)])}), [output]
+        return State({_PART: self._merged([*part, self._changes(stored, after)])}), [output]
 
     # ---- state -------------------------------------------------------------------------------------------------------
 
-    def _state_of(self, keys: pa.Table, part: Part) -> pa.Table:
-        """The state of some keys. Reads one segment at a time, because most of its rows are of other keys."""
+    def _stored_of(self, keys: pa.Table, part: Part) -> pa.Table:
+        """The rows of some keys that are not removed. Reads one segment at a time, because most of its rows are of other keys."""
         found = [rows_of_keys(rows, keys) for rows in self._read.each(part)]
         rows = pa.concat_tables(found) if found else self._operator.schema.empty_table()
-        return self._live(newest_rows(rows, self._operator.by)).select(self._operator.rows.names)
+        rows = newest_rows(rows, self._operator.by)
+        return rows.filter(pc.is_valid(rows[UPDATED]))
 
     def _live(self, rows: pa.Table) -> pa.Table:
         """The rows of keys that are neither removed nor expired."""
@@ -134,8 +135,12 @@ class _FunctionRun:
             return rows
         return rows.filter(pc.greater(rows[UPDATED], self._time.now_ms - expire_after_ms))
 
-    def _changes(self, before: pa.Table, after: pa.Table) -> pa.Table:
-        """The segment of the batch: the new rows, and the removed keys."""
+    def _changes(self, stored: pa.Table, after: pa.Table) -> pa.Table:
+        """The segment of the batch: the new rows, and the removed keys.
+
+        An expired key is removed too. Its row would be valid again for the clock of the next batch, if that is behind.
+        """
+        before = stored.select(self._operator.rows.names)
         input_keys, kept = key_numbers(self._operator.by, before, after)
         removed = before.filter(pa.array(~np.isin(input_keys, kept)))
         updated = pa.array(np.full(after.num_rows, self._time.now_ms, np.int64))

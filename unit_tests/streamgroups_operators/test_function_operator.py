@@ -311,6 +311,37 @@ def test_S10_a_key_without_records_expires() -> None:
     assert states_of(query.stored([("a", 1)])) == {}
 
 
+def test_S10_a_key_that_has_expired_stays_removed_for_an_earlier_clock() -> None:
+    """The clock of the next owner can be behind, and a clock can be set back."""
+    query = Query(replace(COLLECT, expire_after_ms=1_000))
+    records = [Record("a", 1, 5), Record("a", 1, 6), Record("a", 1, None), Record("a", 1, 7)]
+    query.advance(records, 0, 1)
+    query.now_ms += 10
+    query.advance(records, 1, 2)
+    query.now_ms += 1_000
+    query.advance(records, 2, 3)
+    query.now_ms -= 500
+    assert states_of(query.stored(ALL_KEYS)) == {}
+    query.advance(records, 3, 4)
+    assert states_of(query.stored(ALL_KEYS)) == {("a", 1): [7]}
+
+
+@given(st.lists(st.tuples(st.lists(st.sampled_from([1, None]), max_size=3), st.integers(-900, 1_500)), max_size=20))
+def test_S10_the_expiry_of_a_key_is_that_of_a_fold_for_any_clock(batches: list[tuple[list[int | None], int]]) -> None:
+    query, records = Query(replace(COLLECT, expire_after_ms=1_000)), []
+    state: dict[Key, list[int]] = {}
+    updated_ms = NOW_MS
+    for values, step_ms in batches:
+        query.now_ms += step_ms
+        first = len(records)
+        records += [Record("a", 1, value) for value in values]
+        if values and updated_ms <= query.now_ms - 1_000:
+            state.clear()
+        expected = fold(state, list(enumerate(records))[first:])
+        updated_ms = query.now_ms if values else updated_ms
+        assert outputs(query.advance(records, first, len(records))) == expected
+
+
 def test_S10_expired_keys_leave_no_rows() -> None:
     query = Query(replace(COLLECT, expire_after_ms=1_000))
     records = [Record(str(i), 1, 5) for i in range(50)]
