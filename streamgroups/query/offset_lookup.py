@@ -82,6 +82,9 @@ def ranges_of(
 ) -> list[OffsetRange]:
     """The range of each partition for a batch read, including empty ranges.
 
+    The end of each partition is looked up first, and no range exceeds it. The first record of a time can be newer: it was published
+    between the two look-ups, or belongs to an open transaction.
+
     Args:
         cluster: the topics of the cluster.
         starting: the positions at which reading starts.
@@ -95,7 +98,10 @@ def ranges_of(
         StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
     """
     bounds = _bounds(cluster, partitions)
-    starts, ends = (_offsets(cluster, positions, bounds, on_data_loss) for positions in (starting, ending))
+    starts, ends = (
+        {tp: min(it, bounds[tp].end_offset) for tp, it in _offsets(cluster, positions, bounds, on_data_loss).items()}
+        for positions in (starting, ending)
+    )
     for tp in sorted(starts):
         if starts[tp] > ends[tp]:
             raise InvalidOption(

@@ -87,8 +87,11 @@ class TestLookup:
     """``offsets_of`` on a log."""
 
     @pytest.fixture
-    def cluster(self) -> FakeCluster:
-        clock = FakeClock(100)
+    def clock(self) -> FakeClock:
+        return FakeClock(100)
+
+    @pytest.fixture
+    def cluster(self, clock: FakeClock) -> FakeCluster:
         cluster = FakeCluster(clock)
         cluster.create_topic("flights", 2)
         for _ in range(3):
@@ -143,6 +146,53 @@ class TestLookup:
         assert ranges == [OffsetRange(P0, 2, 6), OffsetRange(P1, 0, 0)]
         with pytest.raises(InvalidOption, match="flights-0: the starting offset 6 is greater than the ending offset 2"):
             ranges_of(cluster, Positions(Latest()), Positions(AtOffset(2)), [P0])
+
+    @pytest.mark.parametrize("strategy", WhenNoRecordMatches)
+    @pytest.mark.parametrize(
+        ("starting", "ending"),
+        [
+            (AtTime(2_000), Latest()),
+            (AtTime(2_000), AtTime(3_000)),
+            (AtTime(2_000), AtOffset(6)),
+            (AtTime(3_000), AtTime(3_000)),
+        ],
+    )
+    def test_S4_records_that_are_published_during_the_look_up_are_not_in_a_batch_read(
+        self,
+        cluster: FakeCluster,
+        clock: FakeClock,
+        monkeypatch: pytest.MonkeyPatch,
+        starting: Position,
+        ending: Position,
+        strategy: WhenNoRecordMatches,
+    ) -> None:
+        look_up = cluster.offsets_at_times
+
+        def published_before(times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+            for time_ms in (1_990, 2_000, 3_000):
+                clock.now_ms = time_ms
+                cluster.produce(P0, 3)
+            return look_up(times_ms)
+
+        monkeypatch.setattr(cluster, "offsets_at_times", published_before)
+        until = Positions(ending, when_no_record_matches=WhenNoRecordMatches.LATEST)
+        ranges = ranges_of(cluster, Positions(starting, when_no_record_matches=strategy), until, [P0])
+        assert ranges == [OffsetRange(P0, 6, 6)]
+
+    def test_S4_a_stream_starts_at_its_time_also_if_the_record_is_published_during_the_look_up(
+        self, cluster: FakeCluster, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ends = cluster.end_offsets
+
+        def published_after(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            found = ends(partitions)
+            for time_ms in (1_990, 2_000):
+                clock.now_ms = time_ms
+                cluster.produce(P0, 3)
+            return found
+
+        monkeypatch.setattr(cluster, "end_offsets", published_after)
+        assert offsets_of(cluster, Positions(AtTime(2_000)), [P0]) == {P0: 9}
 
     def test_S4_a_batch_read_of_what_is_gone_and_of_what_is_yet_to_come(self, cluster: FakeCluster) -> None:
         gone, to_come = Positions(AtOffset(0)), Positions(AtOffset(9))
