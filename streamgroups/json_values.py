@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ MAX_TIME_MS = 2**62 // 1_000
 MAX_DEPTH = 64
 
 _T = TypeVar("_T")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def read_json(text: str) -> Any:
@@ -40,6 +42,22 @@ def read_json(text: str) -> Any:
     """
     try:
         return _not_deep(STRICT.decode(text))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_unique_json(text: str) -> Any:
+    """The value of a whole JSON document that a user has written.
+
+    Raises:
+        ValueError: the errors of :func:`read_json`, and if an object has two values of one name. One of them would have no effect.
+
+    >>> read_unique_json('{"flights": {"0": 5, "0": 7}}')
+    Traceback (most recent call last):
+    ValueError: the name '0' is repeated
+    """
+    try:
+        return _not_deep(_UNIQUE_DECODER.decode(text))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -165,12 +183,12 @@ def partition_number(key: Any) -> int:
     """A partition from the key of a JSON object, where numbers are text.
 
     Raises:
-        ValueError: if it is not a partition.
+        ValueError: if it is not a partition, or has another form: ``"00"`` and ``"0"`` would be two keys of one partition.
 
     >>> partition_number("12")
     12
     """
-    if not (isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= len(str(MAX_INT32))):
+    if not (isinstance(key, str) and _PARTITION.fullmatch(key)):
         raise ValueError(f"{_shown(key)} is not a partition")
     return whole(int(key), most=MAX_INT32)
 
@@ -244,6 +262,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 #: Python's parser without ``NaN``, ``Infinity`` and numbers that become infinite.
 STRICT = json.JSONDecoder(parse_constant=_constant, parse_float=_finite)
+_UNIQUE_DECODER = json.JSONDecoder(parse_constant=_constant, parse_float=_finite, object_pairs_hook=_unique)
 _EXACT_DECODER = json.JSONDecoder(
     parse_constant=_constant, parse_float=ExactNumber, parse_int=_exact_int, object_pairs_hook=_unique
 )

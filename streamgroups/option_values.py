@@ -7,14 +7,19 @@ Called by the options of the source and of the sink (``streamgroups_spark``) and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import TypeVar
 
 from streamgroups.errors import InvalidOption
+from streamgroups.json_values import MAX_INT64
 from streamgroups.similar_names import nearest
 
 KAFKA = "kafka."
+#: No number of more digits fits in 64 bits, and Python does not convert thousands of them.
+_WHOLE = re.compile(r"\+?0*([0-9]{1,19})")
+_MAX_SHOWN = 200
 _Choice = TypeVar("_Choice", bound=Enum)
 
 
@@ -72,6 +77,38 @@ def own_and_kafkas(
                 value
             )
     return own, kafkas
+
+
+def whole_number(text: str, *, least: int = 0, most: int = MAX_INT64) -> int:
+    """A whole number in decimal digits, as Java's parser reads it: a sign ``+`` and zeros in front have no meaning.
+
+    Args:
+        text: the text of the user, without spaces around it.
+        least: the smallest permitted number, at least 0.
+        most: the largest permitted number.
+
+    Raises:
+        ValueError: if it is not such a number. Python alone accepts ``1_000`` and digits of other scripts.
+
+    >>> whole_number("+10"), whole_number("007")
+    (10, 7)
+    >>> whole_number("1_0")
+    Traceback (most recent call last):
+    ValueError: not a whole number between 0 and 9223372036854775807
+    """
+    found = _WHOLE.fullmatch(text)
+    if found is None or not least <= int(found[1]) <= most:
+        raise ValueError(f"not a whole number between {least} and {most}")
+    return int(found[1])
+
+
+def shown_value(text: str) -> str:
+    """The value of an option, for its error: of a long one the beginning.
+
+    >>> shown_value("[" * 100_000)[-5:], shown_value("earliest")
+    ('[[[[…', 'earliest')
+    """
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
 
 
 def choice(given: Mapping[str, str], name: str, of: type[_Choice], default: _Choice) -> _Choice:

@@ -38,7 +38,7 @@ from streamgroups.dlq.record_headers import to_headers
 from streamgroups.dlq.stored_letters import StoredLetter, stored
 from streamgroups.errors import InvalidOption, OffsetFormat, StreamGroupsError
 from streamgroups.event_time import stored_time as recorded
-from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.strategy import Generation, Progress
 from streamgroups.event_time.time_entries import read_time, write_entry
@@ -53,6 +53,8 @@ from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.message import Message
 from streamgroups.monitoring.query_progress import decode_report, encode_report, read_progress
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.data_loss import loss_policies
+from streamgroups.query.position_options import starting_positions
 from streamgroups.query.skipped_range_store import SkippedRanges
 from streamgroups_kafka.admin import group_protocol
 from streamgroups_kafka.admin.cluster import parse_subscription
@@ -112,6 +114,7 @@ sink: {connection: warehouse, table: delays}
 dead_letters: {connection: prod, topic: late.dlq, max_share: 0.2}
 """
 _TIME = PartitionTime(600, At(590), Progress(3, 7), next_offset=9, idle_since_ms=10, seen_ms=20)
+_OFFSETS = '{"flights":{"0":5,"12":7},"orders":{"3":9}}'
 _OFFSET = BatchOffset(7, (OffsetRange(_P0, 3, 5),), {_P1: 9}, 1, "billing")
 _FILED = {"billing": {_P0: offset_files.FiledOffset(7, "x"), _P1: offset_files.FiledOffset(None)}}
 _EVENT = history.Event(17, "g", "a", "r", history.Kind.PLANNED, {_P0: 5}, (OffsetRange(_P0, 1, 2),), 3, "n")
@@ -237,6 +240,30 @@ PARSERS = (
     Parser("header of a value", (b"\x00\x00\x00\x00\x07rest",), split_header, (CannotDecode,)),
     Parser("indexes of a message", (b"\x04\x02\x00rest",), split_indexes, (CannotDecode,)),
     Parser("entry of an instance", (_ENTRY,), lambda value: read_entry(b"observed/late/0", value), (ValueError,)),
+    Parser(
+        "starting offsets",
+        (_OFFSETS, "earliest"),
+        lambda text: starting_positions({"startingOffsets": text}, streaming=True),
+        (InvalidOption,),
+    ),
+    Parser(
+        "times of starting offsets",
+        (_OFFSETS,),
+        lambda text: starting_positions({"startingOffsetsByTimestamp": text}, streaming=True),
+        (InvalidOption,),
+    ),
+    Parser(
+        "policies of lost data",
+        ('{"flights":{"0":"skip","12":"fail"},"orders":"earliest"}',),
+        lambda text: loss_policies({"onDataLoss": text}),
+        (InvalidOption,),
+    ),
+    Parser(
+        "watermark strategy",
+        ("10 records", "5s"),
+        lambda text: time_settings({"emitEvery": text}, {}),
+        (InvalidOption,),
+    ),
     Parser("first version of the versions", (_FIRST_VERSIONS,), group_protocol.parse_versions, (ValueError,)),
 )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamgroups.errors import InvalidOption
+from streamgroups.option_values import shown_value, whole_number
 from streamgroups_cli.output import print_message
 
 if TYPE_CHECKING:
@@ -41,10 +42,15 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: --listen is '9308', which is not HOST:PORT. Write it as 127.0.0.1:9308.
     """
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise InvalidOption(f"{option} is '{text}', which is not HOST:PORT.", remedy="Write it as 127.0.0.1:9308.")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    host, colon, digits = text.rpartition(":")
+    try:
+        port = whole_number(digits, most=65535)
+    except ValueError:
+        colon = ""
+    if not colon or not host:
+        what = f"{option} is '{shown_value(text)}', which is not HOST:PORT."
+        raise InvalidOption(what, remedy="Write it as 127.0.0.1:9308.")
+    return host.removeprefix("[").removesuffix("]"), port
 
 
 def parse_ports(text: str, option: str) -> tuple[str, range]:

@@ -38,7 +38,7 @@ def validator(schema: str) -> Any:
         if not isinstance(document, (dict, bool)):
             raise ValueError("it is no object")
         return jsonschema_rs.validator_for(document, retriever=_reject)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         text = " ".join(str(getattr(e, "message", e)).split())
         raise InvalidOption(f"The JSON Schema is invalid: {text}.", remedy="Correct it.") from None
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from streamgroups.dlq.letter import DeadLetter, Origin
-from streamgroups.json_values import MAX_INT32, MAX_INT64
+from streamgroups.json_values import MAX_INT32, MAX_INT64, read_json
 from streamgroups.partitions import TopicPartition
 
 #: The prefix of the headers of the failure. Headers with this prefix in the original record are replaced.
@@ -92,7 +92,7 @@ def parse_headers(
             step=facts["step"],
             error_class=facts["error_class"],
             error=facts["error"],
-            details=json.loads(facts.get("details", "{}")),
+            details=read_json(facts.get("details", "{}")),
             origin=_origin(facts),
             key=key,
             value=value,

@@ -16,13 +16,14 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.strategy import Every, Generation, Period, Records
 from streamgroups.event_time.violations import OnViolation
-from streamgroups.option_values import canonical, choice
+from streamgroups.json_values import MAX_INT64
+from streamgroups.option_values import canonical, choice, shown_value, whole_number
 
 #: Options of a stream, and of a query that reads it.
 STREAM_TIME_OPTIONS = ("emitEvery", "watermarkDelay", "importFrom", "onViolation", "partitionIdleTimeout")
 #: All options that determine event time. The last one also applies to batch reads, which have marker records too.
 TIME_OPTIONS = (*STREAM_TIME_OPTIONS, "watermarkHeader")
-_RECORDS = re.compile(r"(\d+)\s*records?")
+_RECORDS = re.compile(r"([0-9]+)\s*records?")
 _NONE = "none"
 
 
@@ -167,12 +168,19 @@ def on_violation(options: Mapping[str, str]) -> OnViolation:
 
 def _every(value: str) -> Every:
     if value.isdigit():
+        value = shown_value(value)
         raise InvalidOption(
             f"Option 'emitEvery' is '{value}', which can be a number of records or a duration.",
             remedy=f"Write '{value} records' or '{value}s'.",
         )
     match = _RECORDS.fullmatch(value.lower())
-    return Records(int(match[1])) if match else Period(parse_duration_ms(value, option="emitEvery"))
+    if match is None:
+        return Period(parse_duration_ms(value, option="emitEvery"))
+    try:
+        return Records(whole_number(match[1]))
+    except ValueError:
+        what = f"Option 'emitEvery' is '{shown_value(value)}', which is more than {MAX_INT64} records."
+        raise InvalidOption(what, remedy="Write a smaller number, as in '100 records'.") from None
 
 
 def _duration_ms(given: Mapping[str, str], name: str) -> int | None:

@@ -15,6 +15,8 @@ from typing import TypeAlias
 from streamgroups.acls import grant
 from streamgroups.errors import BrokerUnreachable, GroupRejected, InvalidOption, NotAuthorized, UnknownTopic
 from streamgroups.groups.lag import PartitionError
+from streamgroups.json_values import MAX_INT32
+from streamgroups.option_values import shown_value, whole_number
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon
 from streamgroups.printable import listed
@@ -203,13 +205,18 @@ def parse_scope(texts: Iterable[str]) -> dict[str, frozenset[int] | None]:
     for text in texts:
         topic, colon, listed = text.partition(":")
         numbers = listed.split(",") if colon else []
-        if not topic or any(not (n.strip().isascii() and n.strip().isdigit()) for n in numbers):
-            raise InvalidOption(f"--topic {text} is invalid.", remedy="Write --topic flights or --topic flights:0,1,2.")
+        try:
+            partitions = frozenset(whole_number(n.strip(), most=MAX_INT32) for n in numbers)
+        except ValueError:
+            topic = ""
+        if not topic:
+            what = f"--topic {shown_value(text)} is invalid."
+            raise InvalidOption(what, remedy="Write --topic flights or --topic flights:0,1,2.")
         earlier = scope.get(topic, frozenset())
         if not colon or earlier is None:
             scope[topic] = None
         else:
-            scope[topic] = earlier | {int(n) for n in numbers}
+            scope[topic] = earlier | partitions
     return scope
 
 

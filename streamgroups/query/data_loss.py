@@ -27,16 +27,15 @@ not compared."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from streamgroups.errors import DataLoss, InvalidOption, UnknownTopic
 from streamgroups.groups.gaps import Cause, Gap, PartitionGap
 from streamgroups.identity import UNKNOWN, TopicIdentity
-from streamgroups.option_values import flag
+from streamgroups.json_values import items, partition_number, read_unique_json
+from streamgroups.option_values import flag, shown_value
 from streamgroups.partitions import Bounds, TopicPartition
 
 
@@ -290,20 +289,16 @@ def _by_partition(value: str, default: OnDataLoss) -> LossPolicies:
     by_topic: dict[str, OnDataLoss] = {}
     by_partition: dict[TopicPartition, OnDataLoss] = {}
     try:
-        parsed: Any = json.loads(value)
-        for topic, policy in parsed.items():
+        for topic, policy in items(read_unique_json(value)):
             if isinstance(policy, str):
                 by_topic[topic] = _WORDS[policy.strip().lower()]
             else:
-                by_partition |= {_partition(topic, p): _WORDS[it.strip().lower()] for p, it in policy.items()}
+                by_partition |= {
+                    TopicPartition(topic, partition_number(partition)): _WORDS[it.strip().lower()]
+                    for partition, it in items(policy)
+                }
         if not by_topic and not by_partition:
             raise ValueError
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
-        raise InvalidOption(f"Option 'onDataLoss' is '{value}'.", remedy=_REMEDY) from None
+    except (ValueError, AttributeError, KeyError):
+        raise InvalidOption(f"Option 'onDataLoss' is '{shown_value(value)}'.", remedy=_REMEDY) from None
     return LossPolicies(default, by_topic, by_partition)
-
-
-def _partition(topic: str, number: str) -> TopicPartition:
-    if not (number.isascii() and number.isdigit()):
-        raise ValueError
-    return TopicPartition(topic, int(number))

@@ -6,11 +6,11 @@ timestamps by partition, then offsets. Source: SEMANTICS S4.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from streamgroups.errors import InvalidOption
+from streamgroups.json_values import items, partition_number, read_unique_json, whole
+from streamgroups.option_values import shown_value
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import (
     AtOffset,
@@ -112,14 +112,17 @@ def _offsets(known: Mapping[str, str], name: str, default: Position) -> Position
 def _by_partition(known: Mapping[str, str], name: str, *, least: int = 0) -> dict[TopicPartition, int]:
     value = known[name]
     try:
-        parsed: Any = json.loads(value)
-        found = {TopicPartition(t, int(p)): n for t, by in parsed.items() for p, n in by.items()}
-        if not found or any(type(n) is not int or n < least or tp.partition < 0 for tp, n in found.items()):
-            raise ValueError
-    except (ValueError, TypeError, AttributeError):
+        found = {
+            TopicPartition(topic, partition_number(partition)): whole(number, least=least)
+            for topic, by_partition in items(read_unique_json(value))
+            for partition, number in items(by_partition)
+        }
+        if not found:
+            raise ValueError("it has no partition")
+    except ValueError as e:
         words = "earliest, latest or " if name.endswith("Offsets") else ""
         raise InvalidOption(
-            f"Option '{name}' is '{value}'.",
+            f"Option '{name}' is '{shown_value(value)}', which is invalid: {e}.",
             remedy=f'Set {words}a number for each partition, such as {{"flights":{{"0":5}}}}.',
         ) from None
     return found

@@ -104,6 +104,13 @@ def test_P4_a_letter_has_all_columns_and_survives_kafka() -> None:
     assert parse_headers(to_headers(found), key=b"k", value=b"\xff") == found
 
 
+def test_P4_a_header_that_is_nested_too_deeply_is_malformed() -> None:
+    [letter] = complete([failure(topic="orders", partition=1, offset=7)], BATCH, str)
+    headers = [*to_headers(letter), ("streamgroups.dlq.details", b"[" * 100_000)]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_headers(headers, key=None, value=None)
+
+
 ORIGINS = st.sampled_from(
     [{}, {"topic": "orders", "partition": 1, "offset": 7}, {"topic": "orders", "partition": 1, "offset": 8}]
 )

@@ -139,7 +139,21 @@ def test_partitions_that_are_not_there() -> None:
         require_bounds({TP: PartitionError.NOT_AUTHORIZED, other: PartitionError.NO_LEADER})
 
 
-@pytest.mark.parametrize("text", ["", ":0", "flights:", "flights:0,,1", "flights:-1", "flights:0:1", "flights:٣"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":0",
+        "flights:",
+        "flights:0,,1",
+        "flights:-1",
+        "flights:0:1",
+        "flights:٣",
+        "flights:2147483648",
+        "flights:" + "9" * 5_000,
+    ],
+    ids=lambda text: text[:20],
+)
 def test_a_malformed_scope(text: str) -> None:
     with pytest.raises(InvalidOption, match="is invalid"):
         parse_scope([text])

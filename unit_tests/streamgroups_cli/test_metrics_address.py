@@ -40,7 +40,11 @@ def test_a_range_without_a_free_port_is_rejected_with_the_remedy(taken: int) -> 
         pass
 
 
-@pytest.mark.parametrize("text", ["9309", "host:9309-", "host:-9309", "host:9309-70000", "host:0-9", ":9309-9312"])
+@pytest.mark.parametrize(
+    "text",
+    ["9309", "host:9309-", "host:-9309", "host:9309-70000", "host:0-9", ":9309-9312", "host:" + "9" * 5_000],
+    ids=lambda text: text[:20],
+)
 def test_what_is_no_address_is_rejected(text: str) -> None:
     with pytest.raises(InvalidOption, match="--metrics is"):
         parse_ports(text, "--metrics")

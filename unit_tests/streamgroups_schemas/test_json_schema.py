@@ -107,7 +107,17 @@ def test_any_bytes_are_valid_or_have_a_problem(values: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    "schema", ["", "[]", '{"type": "objct"}', '{"$ref": "http://example.org/other.json"}', '{"pattern": "("}', "5"]
+    "schema",
+    [
+        "",
+        "[]",
+        '{"type": "objct"}',
+        '{"$ref": "http://example.org/other.json"}',
+        '{"pattern": "("}',
+        "5",
+        "[" * 100_000,
+    ],
+    ids=lambda schema: schema[:20],
 )
 def test_an_invalid_schema_is_rejected(schema: str) -> None:
     with pytest.raises(InvalidOption, match="The JSON Schema is invalid"):

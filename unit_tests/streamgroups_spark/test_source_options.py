@@ -158,6 +158,87 @@ def test_S4_a_bad_value_is_rejected_with_the_option_the_value_and_the_allowed_va
     assert remedy in rejection.remedy
 
 
+#: Python's ``int`` accepts all of them but the last. No number of Kafka has more than 64 bits.
+NO_NUMBERS = ["1_0", "\u0663", "1.0", str(2**63), "9" * 5_000, "0x10"]
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: value[:5])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "maxOffsetsPerTrigger",
+        "minPartitions",
+        "kafkaConsumer.pollTimeoutMs",
+        "fetchOffset.retryIntervalMs",
+        "maxGroupsPerTopic",
+    ],
+)
+def test_S4_a_number_that_java_or_kafka_does_not_have_is_rejected(name: str, value: str) -> None:
+    rejection = rejected({**BASE, name: value})
+    assert f"'{name}' is '{value[:100]}" in rejection.what
+    assert len(rejection.what) < 500
+
+
+def test_S4_a_number_of_java_can_have_a_sign_and_zeros_in_front() -> None:
+    options = stream(minPartitions=" +5 ", maxOffsetsPerTrigger="007")
+    assert (options.min_tasks, options.limits.max_offsets) == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (f'{{"flights":{{"0":{10**31}}}}}', "a number of many digits is not between"),
+        (f'{{"flights":{{"0":{2**63}}}}}', "9223372036854775808 is not between"),
+        ('{"flights":{"0":' + "9" * 5_000 + "}}", "."),
+        ('{"flights":{"0":1,"00":7}}', "'00' is not a partition"),
+        ('{"flights":{" 1_0 ":3}}', "' 1_0 ' is not a partition"),
+        ('{"flights":{"\\u0663":4}}', "'\u0663' is not a partition"),
+        ('{"flights":{"2147483648":4}}', "2147483648 is not between"),
+        ('{"flights":{"0":1,"0":7}}', "the name '0' is repeated"),
+        ('{"flights":{"0":1},"flights":{"1":7}}', "the name 'flights' is repeated"),
+        ('{"flights":{"0":true}}', "True is not a whole number"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+    ids=lambda it: it[:30],
+)
+@pytest.mark.parametrize(
+    "name", ["startingOffsets", "startingOffsetsByTimestamp", "endingOffsets", "endingOffsetsByTimestamp"]
+)
+def test_S4_json_that_no_client_can_read_is_rejected(name: str, value: str, why: str) -> None:
+    with pytest.raises(InvalidOption) as e:
+        parse({"kafka.bootstrap.servers": "b:9092", "subscribe": "flights", name: value}, streaming=False)
+    assert f"Option '{name}' is " in e.value.what
+    assert why in e.value.what
+    assert len(e.value.what) < 500
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"flights":[0],"flights":[1]}',
+        f'{{"flights":[{2**31}]}}',
+        '{"flights":[true]}',
+        '{"flights":"01"}',
+        '{"flights":{"0":1}}',
+        '{"flights":[]}',
+        "[" * 100_000,
+    ],
+    ids=lambda it: it[:30],
+)
+def test_S4_a_list_of_partitions_that_no_client_can_read_is_rejected(value: str) -> None:
+    rejection = rejected({**{name: it for name, it in BASE.items() if name != "subscribe"}, "assign": value})
+    assert "Option 'assign' is " in rejection.what
+    assert "which is not a JSON object of partitions" in rejection.what
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['{"flights":{"0":"skip","00":"fail"}}', '{"flights":"skip","flights":"fail"}', '{"flights":{"\u0663":"skip"}}'],
+)
+def test_S7_a_policy_for_one_partition_is_given_once(value: str) -> None:
+    assert "Option 'onDataLoss' is " in rejected({**BASE, "onDataLoss": value}).what
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [

@@ -165,7 +165,7 @@ _FIXED = {
 }
 
 KNOWN = {*COMMON, *FETCHING, *MEMBERSHIP, *RENAMED, *_IGNORED, *_FIXED, *STORES, PROVIDER, "group.id"} | KAFKA_SECRETS
-_ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:%.]+\]|[0-9A-Za-z._%-]+):(\d{1,5})")
+_ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:%.]+\]|[0-9A-Za-z._%-]+):([0-9]{1,5})")
 
 
 def connection_settings(given: Mapping[str, str]) -> dict[str, str]:

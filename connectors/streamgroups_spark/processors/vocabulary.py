@@ -93,7 +93,7 @@ _ANNOTATIONS: Mapping[str, Mapping[str, Any]] = {
     "Mapping[int, MigrateFunction]": {
         "type": "object",
         "x-value": "migrations",
-        "patternProperties": {"^[0-9]+$": _FUNCTION},
+        "patternProperties": {"^(0|[1-9][0-9]{0,17})$": _FUNCTION},
         "additionalProperties": False,
     },
     "type[Exception] | Sequence[type[Exception]]": {

@@ -6,11 +6,10 @@ names and meanings. Names are case-insensitive, as in Spark. Source: SEMANTICS S
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.cursors.argument_checks import MAX_GROUPS_PER_TOPIC, check_group_name
@@ -22,7 +21,8 @@ from streamgroups.groups.batch_lease import LeaseWord
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.program import OnOtherProgram
 from streamgroups.groups.subscription import Partitions, Pattern, Subscription, Topics
-from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
+from streamgroups.json_values import MAX_INT32, elements, items, read_unique_json, whole
+from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas, shown_value, whole_number
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import Positions
 from streamgroups.query.data_loss import LossPolicies, loss_policies
@@ -409,17 +409,19 @@ def _pattern(value: str) -> re.Pattern[str]:
 
 def _assigned(value: str) -> tuple[TopicPartition, ...]:
     try:
-        parsed: Any = json.loads(value)
-        found = tuple(sorted(TopicPartition(t, p) for t, ps in parsed.items() for p in ps))
-        # A string would be read letter by letter, and ``True`` equals 1 in Python.
-        if not found or any(type(tp.partition) is not int or tp.partition < 0 for tp in found):
-            raise ValueError
-    except (ValueError, TypeError, AttributeError):
+        found = {
+            TopicPartition(topic, whole(number, most=MAX_INT32))
+            for topic, numbers in items(read_unique_json(value))
+            for number in elements(numbers)
+        }
+        if not found:
+            raise ValueError("it has no partition")
+    except ValueError as e:
         raise InvalidOption(
-            f"Option 'assign' is '{value}', which is not a JSON object of partitions.",
+            f"Option 'assign' is '{shown_value(value)}', which is not a JSON object of partitions: {e}.",
             remedy='Set it to a value such as {"flights":[0,1]}.',
         ) from None
-    return found
+    return tuple(sorted(found))
 
 
 def _parsed(known: Mapping[str, str], name: str, read: Callable[[str], int], remedy: str) -> int | None:
@@ -429,25 +431,15 @@ def _parsed(known: Mapping[str, str], name: str, read: Callable[[str], int], rem
     try:
         return read(value.strip())
     except ValueError:
-        raise InvalidOption(f"Option '{name}' is '{value}'.", remedy=remedy) from None
+        raise InvalidOption(f"Option '{name}' is '{shown_value(value)}'.", remedy=remedy) from None
 
 
 def _count(known: Mapping[str, str], name: str) -> int | None:
-    def positive(text: str) -> int:
-        if (number := int(text)) <= 0:
-            raise ValueError
-        return number
-
-    return _parsed(known, name, positive, "It must be a whole number greater than 0.")
+    return _parsed(known, name, partial(whole_number, least=1), "It must be a whole number greater than 0.")
 
 
 def _number(known: Mapping[str, str], name: str, default: int) -> int:
-    def natural(text: str) -> int:
-        if (number := int(text)) < 0:
-            raise ValueError
-        return number
-
-    found = _parsed(known, name, natural, "It must be a whole number, 0 or greater.")
+    found = _parsed(known, name, whole_number, "It must be a whole number, 0 or greater.")
     return default if found is None else found
 
 
