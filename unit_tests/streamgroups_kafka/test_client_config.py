@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamgroups.connections.secret_names import KAFKA_SECRETS
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.client import java_settings
+from streamgroups_kafka.client import java_settings, setting_values
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.jaas import parse_jaas
 from unit_tests.examples import examples
@@ -96,6 +96,49 @@ def test_librdkafka_has_every_name_in_the_tables(name: str) -> None:
     assert "No such configuration property" not in result
 
 
+_OF_ALL = sorted(java_settings.COMMON | java_settings.FETCHING | java_settings.MEMBERSHIP)
+
+
+@pytest.mark.parametrize("name", _OF_ALL)
+def test_librdkafka_reads_a_number_or_a_flag_where_the_tables_have_one(name: str) -> None:
+    result = ""
+    try:
+        Consumer({"group.id": "g", name: "x"}, logger=_silent()).close()
+    except KafkaException as e:
+        result = e.args[0].str()
+    assert (name in setting_values.NUMBERS) == (f'Invalid value for configuration property "{name}"' in result)
+    assert (name in setting_values.FLAGS) == (f'Expected bool value for "{name}"' in result)
+
+
+def test_the_tables_of_values_have_no_other_names() -> None:
+    assert set(_OF_ALL) >= setting_values.NUMBERS | setting_values.FLAGS
+
+
+#: librdkafka reads a part of each of them, or the last 32 bits.
+_NO_NUMBERS = [
+    *("45s", "300_000", "5 minutes", "10MB", "4.5e4", "011", "0x493e0", "+45000", "- 1", "45000.0", "4294967301"),
+    *("\u0663\u0660\u0660\u0660\u0660\u0660", "9" * 5_000, "soon", ""),
+]
+
+
+@pytest.mark.parametrize("value", _NO_NUMBERS, ids=lambda value: value[:10])
+@pytest.mark.parametrize("option", sorted({*setting_values.NUMBERS, "request.timeout.ms", "metadata.max.age.ms"}))
+def test_a_number_has_no_unit_and_no_other_base(option: str, value: str) -> None:
+    text = _rejection({option: value})
+    assert f"Option 'kafka.{option}' is not a whole number of 32 bits. Write a number without a unit" in text
+
+
+@pytest.mark.parametrize("value", ["t", "f", "1", "0", "yes", "on", "", "truex"])
+@pytest.mark.parametrize("option", sorted(setting_values.FLAGS))
+def test_a_flag_is_true_or_false(option: str, value: str) -> None:
+    assert f"Option 'kafka.{option}' is neither true nor false" in _rejection({option: value})
+
+
+@pytest.mark.parametrize("value", ["true", "TRUE", " False "])
+def test_a_flag_has_any_case(value: str) -> None:
+    assert ClientConfig.from_options({**SERVERS, "check.crcs": value}).get("check.crcs") == value.strip()
+
+
 @pytest.mark.parametrize("name", sorted(java_settings.RENAMED.values()))
 def test_settings_are_renamed_to_names_of_the_tables(name: str) -> None:
     assert name in java_settings.COMMON | java_settings.FETCHING | java_settings.MEMBERSHIP
@@ -150,7 +193,7 @@ def test_the_group_is_handed_on() -> None:
         ("group.protocol", "new", "'classic' or 'consumer'"),
         ("security.protocol", "TLS", "librdkafka rejects"),
         ("request.timeout.ms", "600000", "10..300000"),
-        ("request.timeout.ms", "soon", "librdkafka rejects"),
+        ("request.timeout.ms", "soon", "a number without a unit"),
         ("ssl.truststore.certificates", "MIIB", "PEM block"),
     ],
 )

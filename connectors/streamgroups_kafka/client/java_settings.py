@@ -28,6 +28,7 @@ from streamgroups_kafka.client.jaas import (
     store_properties,
     words,
 )
+from streamgroups_kafka.client.setting_values import check_value
 
 #: librdkafka's properties for all clients.
 COMMON = words(
@@ -256,7 +257,7 @@ class Translation:
         """Translates one option.
 
         Raises:
-            InvalidOption: if the option is unknown or rejected.
+            InvalidOption: if the option is unknown or rejected, or its value has another form.
         """
         if name in _REJECTED:
             why, remedy = _REJECTED[name]
@@ -287,8 +288,9 @@ class Translation:
         """Sets one property, which results from the option ``origin``.
 
         Raises:
-            InvalidOption: if another option has set the property to another value.
+            InvalidOption: if the value has another form, or another option has set the property to another value.
         """
+        check_value(name, value, origin)
         if self.properties.get(name, value) != value:
             raise InvalidOption(
                 f"Options 'kafka.{self.origin[name]}' and 'kafka.{origin}' set the same property to different values.",

@@ -16,6 +16,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.connected import connected_settings
+from streamgroups_kafka.client.setting_values import number_of
 from streamgroups_kafka.write.compression import Compression
 from streamgroups_kafka.write.record_batches import BatchSettings
 
@@ -210,16 +211,11 @@ def _compression(kafka: dict[str, str]) -> Compression:
     codec = kafka.pop("compression.type", "none").strip().lower()
     levels = {name: kafka.pop(key, None) for name, key in _LEVELS.items()}
     level = levels.get(codec)
-    try:
-        return Compression(codec, None if level is None else int(level))
-    except ValueError:
-        raise InvalidOption(
-            f"Option 'kafka.{_LEVELS[codec]}' is '{level}'.", remedy="It must be a whole number."
-        ) from None
+    return Compression(codec, None if level is None else number_of(level.strip(), _LEVELS[codec]))
 
 
 def _whole(kafka: dict[str, str], name: str, default: int) -> int:
-    value = kafka.pop(name, str(default)).strip()
-    if not value.isdecimal() or int(value) == 0:
-        raise InvalidOption(f"Option 'kafka.{name}' is '{value}'.", remedy="It must be a whole number greater than 0.")
-    return int(value)
+    found = number_of(kafka.pop(name, str(default)).strip(), name)
+    if found <= 0:
+        raise InvalidOption(f"Option 'kafka.{name}' is '{found}'.", remedy="It must be a whole number greater than 0.")
+    return found

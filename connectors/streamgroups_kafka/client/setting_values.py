@@ -1,0 +1,85 @@
+"""The values of client settings that are numbers, or true or false.
+
+Called by :mod:`streamgroups_kafka.client.java_settings` for each setting, and by the options of the sink. librdkafka reads a number
+with C's ``strtol``: it ignores a suffix, a number with a leading zero is octal, and only the last 32 bits are used. So
+``session.timeout.ms=45s`` would be 45 ms. The Java client rejects such values. Source: librdkafka 2.16, ``rdkafka_conf.c``; Kafka's
+``ConfigDef``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from streamgroups.errors import InvalidOption
+from streamgroups_kafka.client.jaas import words
+
+#: librdkafka's properties that are numbers.
+NUMBERS = words(
+    """
+    broker.address.ttl connections.max.idle.ms coordinator.query.interval.ms fetch.error.backoff.ms fetch.max.bytes
+    fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms heartbeat.interval.ms log_level
+    max.in.flight.requests.per.connection max.poll.interval.ms message.max.bytes metadata.recovery.rebootstrap.trigger.ms
+    queued.max.messages.kbytes queued.min.messages receive.message.max.bytes reconnect.backoff.max.ms reconnect.backoff.ms
+    retry.backoff.max.ms retry.backoff.ms sasl.kerberos.min.time.before.relogin
+    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.nbf.seconds session.timeout.ms
+    socket.connection.setup.timeout.ms socket.max.fails socket.receive.buffer.bytes socket.send.buffer.bytes
+    socket.timeout.ms topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms
+    topic.metadata.refresh.interval.ms
+    """
+)
+#: librdkafka's properties that are true or false.
+FLAGS = words(
+    """
+    check.crcs enable.metrics.push enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification
+    log.connection.close log.thread.name sasl.oauthbearer.assertion.claim.jti.include socket.keepalive.enable
+    socket.nagle.disable
+    """
+)
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})")
+_INT32 = 2**31
+
+
+def check_value(name: str, value: str, origin: str) -> None:
+    """Checks the form of a value. librdkafka checks its range.
+
+    Args:
+        name: librdkafka's name.
+        value: the value.
+        origin: the name of the option, for the error.
+
+    Raises:
+        InvalidOption: if it is not a number, or neither true nor false. It does not contain the value, which can be a secret by
+            mistake.
+
+    >>> check_value("socket.timeout.ms", "9000", "request.timeout.ms")
+    >>> check_value("socket.timeout.ms", "9s", "request.timeout.ms")
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'kafka.request.timeout.ms' is not a whole number of 32 bits. Write a number \
+without a unit, such as 45000.
+    """
+    if name in NUMBERS:
+        number_of(value, origin)
+    elif name in FLAGS and value.lower() not in ("true", "false"):
+        # librdkafka accepts ``t``, ``f``, ``1`` and ``0`` too.
+        raise InvalidOption(f"Option 'kafka.{origin}' is neither true nor false.", remedy="Write true or false.")
+
+
+def number_of(value: str, origin: str) -> int:
+    """Returns the number that a setting contains.
+
+    Args:
+        value: the value, without spaces around it.
+        origin: the name of the option, for the error.
+
+    Raises:
+        InvalidOption: if it is not a number of 32 bits, or has a unit, a separator, a sign ``+`` or a leading zero.
+
+    >>> number_of("-1", "compression.zstd.level")
+    -1
+    """
+    if _NUMBER.fullmatch(value) is None or not -_INT32 <= int(value) < _INT32:
+        raise InvalidOption(
+            f"Option 'kafka.{origin}' is not a whole number of 32 bits.",
+            remedy="Write a number without a unit, such as 45000.",
+        )
+    return int(value)
