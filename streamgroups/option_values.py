@@ -8,7 +8,7 @@ Called by the options of the source and of the sink (``streamgroups_spark``) and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ KAFKA = "kafka."
 _WHOLE = re.compile(r"\+?0*([0-9]{1,19})")
 _MAX_SHOWN = 200
 _Choice = TypeVar("_Choice", bound=Enum)
+_Value = TypeVar("_Value")
 
 
 def canonical(name: str, known: Collection[str], *, unknown: str = "is unknown", otherwise: str = "") -> str:
@@ -48,6 +49,61 @@ def canonical(name: str, known: Collection[str], *, unknown: str = "is unknown",
     raise InvalidOption(f"Option '{name}' {unknown}.", remedy=remedy)
 
 
+def repeated_names(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of names that are one name without spaces and case: the first one, and each later one.
+
+    >>> repeated_names(["kafka.acks", "topic", "kafka.ACKS "])
+    [('kafka.acks', 'kafka.ACKS ')]
+    """
+    first: dict[str, str] = {}
+    found = []
+    for name in names:
+        if _folded(name) in first:
+            found.append((first[_folded(name)], name))
+        first.setdefault(_folded(name), name)
+    return found
+
+
+def folded(settings: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
+    """Settings of Kafka under their names in lower case.
+
+    Args:
+        settings: the names without the prefix ``kafka.``, and the values. All of them have one source: none overrides another one.
+
+    Raises:
+        InvalidOption: if a setting is given twice: one of its values would have no effect. The error contains no value.
+
+    >>> folded({"ACKS": "all"}.items())
+    {'acks': 'all'}
+    >>> folded([("acks", "all"), ("ACKS", "1")])
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Options 'kafka.acks' and 'kafka.ACKS' are the same option. Set only one of them.
+    """
+    pairs = list(settings)
+    _check_once((name for name, _ in pairs), KAFKA)
+    return {_folded(name): value for name, value in pairs}
+
+
+def without_prefix(settings: Iterable[tuple[str, _Value]]) -> Iterator[tuple[str, _Value]]:
+    """Settings whose names have the prefix ``kafka.`` or not, without it.
+
+    >>> list(without_prefix({"Kafka.ACKS": "all", "linger.ms": "5"}.items()))
+    [('ACKS', 'all'), ('linger.ms', '5')]
+    """
+    for name, value in settings:
+        yield (name[len(KAFKA) :] if name.lower().startswith(KAFKA) else name), value
+
+
+def _folded(name: str) -> str:
+    return name.strip().lower()
+
+
+def _check_once(names: Iterable[str], prefix: str = "") -> None:
+    for first, other in repeated_names(names):
+        what = f"Options '{prefix}{first}' and '{prefix}{other}' are the same option."
+        raise InvalidOption(what, remedy="Set only one of them.")
+
+
 def own_and_kafkas(
     options: Mapping[str, str], known: Collection[str], *, unknown: str, no_path: Callable[[str], InvalidOption]
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -60,23 +116,24 @@ def own_and_kafkas(
         no_path: creates the error if the user passed a path, which Spark passes as an option.
 
     Raises:
-        InvalidOption: for the first option that is neither.
+        InvalidOption: for the first option that is neither, or is given twice.
 
     >>> own_and_kafkas({"Topic": "a", "kafka.ACKS": "all"}, ["topic"], unknown="is unknown", no_path=InvalidOption)
     ({'topic': 'a'}, {'acks': 'all'})
     """
     own: dict[str, str] = {}
-    kafkas: dict[str, str] = {}
+    kafkas: list[tuple[str, str]] = []
+    _check_once(options)
     for name, value in options.items():
         if name.lower().startswith(KAFKA):
-            kafkas[name[len(KAFKA) :].lower()] = value
+            kafkas.append((name[len(KAFKA) :], value))
         elif name.lower() == "path":
             raise no_path(value)
         else:
             own[canonical(name, known, unknown=unknown, otherwise="Names of Kafka settings start with 'kafka.'.")] = (
                 value
             )
-    return own, kafkas
+    return own, folded(kafkas)
 
 
 def whole_number(text: str, *, least: int = 0, most: int = MAX_INT64) -> int:

@@ -23,6 +23,7 @@ from streamgroups.connections.variants import KafkaConnection
 from streamgroups.contexts import Choice, choose
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.option_values import folded, without_prefix
 from streamgroups_admin.cluster import Cluster, connected
 from streamgroups_cli.options import name_values
 from streamgroups_cli.output import print_message
@@ -93,7 +94,7 @@ class ClusterOptions:
     def settings(self) -> dict[str, str]:
         """The settings of ``--kafka``."""
         pairs = name_values("--kafka", self.kafka, example="security.protocol=SSL")
-        return {name.removeprefix("kafka."): value for name, value in pairs}
+        return folded(without_prefix(pairs))
 
     def connection(self) -> Connection:
         """Applies the context that :func:`streamgroups.contexts.choose` names. ``--kafka`` overrides its settings.
@@ -106,7 +107,7 @@ class ClusterOptions:
         named_by = {
             "--bootstrap-server": self.bootstrap_server is not None,
             "--command-config": self.command_config is not None,
-            f"--kafka {_SERVERS}": _SERVERS in map(str.lower, settings),
+            f"--kafka {_SERVERS}": _SERVERS in settings,
         }
         chosen = choose(
             self.context,

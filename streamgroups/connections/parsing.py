@@ -154,7 +154,7 @@ class _Table:
 
 def _kafka(table: _Table) -> KafkaConnection:
     _only(table.content, (TYPE, SERVERS, COMMAND_CONFIG, SETTINGS), table.where)
-    settings = table.settings(stored=lambda name: name.lower().removeprefix("kafka."))
+    settings = table.settings(stored=lambda name: name.strip().lower().removeprefix("kafka."))
     if _SERVERS_SETTING in settings:
         raise InvalidOption(f"The settings {table.where} contain {_SERVERS_SETTING}.", remedy=f"Use the key {SERVERS}.")
     servers, file = table.setting(SERVERS), table.text(COMMAND_CONFIG)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from streamgroups.dlq.limits import keeps_letters
+from streamgroups.option_values import repeated_names
 from streamgroups.processors.client_options import assigns_ranges
 from streamgroups.processors.problems import Problem, is_secret
 from streamgroups.processors.processor import (
@@ -44,7 +45,7 @@ def broken_rules(processor: Processor, line: Lines) -> Iterator[Problem]:
         processor: the processor.
         line: returns the line of a field: ``line("source", "subscribe")``.
     """
-    for rule in (_name, _source, _topics, _sink, _letters, _repartition, _states, _membership, _replicas):
+    for rule in (_name, _source, _repeated, _topics, _sink, _letters, _repartition, _states, _membership, _replicas):
         yield from rule(processor, line)
 
 
@@ -70,6 +71,18 @@ def _source(processor: Processor, line: Lines) -> Iterator[Problem]:
         yield Problem(
             line("source", "subscribePattern"), "source.subscribePattern", what, "Correct it, as in '^flights-'."
         )
+
+
+def _repeated(processor: Processor, line: Lines) -> Iterator[Problem]:
+    """Rejects an option that is given twice: clients of Kafka and Spark ignore the case of names."""
+    given: dict[tuple[str, ...], Mapping[str, Any]] = {("source",): processor.source.options}
+    for key, sink in (("sink", processor.sink), ("dead_letters", processor.dead_letters)):
+        if sink is not None:
+            given[key, "options"] = sink.arguments.get("options", {})
+    for keys, options in given.items():
+        for first, name in repeated_names(options):
+            what = f"Option '{name}' is given twice: it is also in line {line(*keys, first)}, as '{first}'."
+            yield Problem(line(*keys, name), ".".join((*keys, name)), what, "Remove one of them.")
 
 
 def _is_pattern(text: str) -> bool:

@@ -319,6 +319,7 @@ def test_an_invalid_change_changes_nothing(cli: CommandLine, config: Path) -> No
         (("set", "prod", "-b", "a:1", "--env", "sasl.usrname=A"), "Did you mean 'sasl.username'"),
         (("set", "prod", "-b", "a:1", "--env", "sasl.username=A B"), "has the wrong type"),
         (("set", "prod", "-b", "a:1", "--env", "a=A", "--file", "a=/b"), "Setting 'a' is given twice"),
+        (("set", "prod", "-b", "a:1", "--env", "a=A", "--file", "kafka.A=/b"), "Setting 'A' is given twice"),
         (("set", "prod", "--url", "nonsense"), "Write it as in http://localhost:8081"),
         (("set", "prod", "--url", "http://a:1", "--setting", "nonsense=1"), "is no setting of a schema registry"),
         (("use", "prod"), "Connection 'prod' does not exist"),

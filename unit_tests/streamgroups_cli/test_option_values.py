@@ -73,6 +73,13 @@ def test_the_value_and_the_allowed_ones_are_named(cli: CommandLine, arguments: l
     assert (result.code, result.err.startswith(f"Error: Option {message}")) == (2, True), result.err
 
 
+def test_a_setting_of_the_command_line_is_given_once(cli: CommandLine) -> None:
+    for other in ("kafka.Client.Rack", "client.rack"):
+        result = cli("groups", "list", "-b", "a:1", "--kafka", "client.rack=a", "--kafka", f"{other}=b")
+        assert result.code == 2
+        assert f"'client.rack' and '{other.removeprefix('kafka.')}' are the same option" in result.err
+
+
 def test_programs_get_the_same_error(cli: CommandLine) -> None:
     result = cli("topics", "create", "x", "--partitions", "many", "-o", "json")
     error = json.loads(result.err)["error"]

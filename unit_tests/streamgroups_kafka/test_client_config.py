@@ -96,6 +96,13 @@ def test_librdkafka_has_every_name_in_the_tables(name: str) -> None:
     assert "No such configuration property" not in result
 
 
+@pytest.mark.parametrize("other", ["Isolation.LEVEL", " isolation.level", "isolation.level "])
+@pytest.mark.parametrize("value", ["read_committed", "read_uncommitted"])
+def test_a_setting_is_given_once_in_any_case(other: str, value: str) -> None:
+    text = _rejection({"isolation.level": "read_committed", other: value})
+    assert text == f"Options 'kafka.isolation.level' and 'kafka.{other}' are the same option. Set only one of them."
+
+
 _OF_ALL = sorted(java_settings.COMMON | java_settings.FETCHING | java_settings.MEMBERSHIP)
 
 

@@ -41,6 +41,20 @@ def test_the_option_wins_over_the_file(file: Path) -> None:
     assert command_config(None, file).get("bootstrap.servers") == "other:1"
 
 
+def test_a_setting_wins_over_the_file_in_any_case(file: Path) -> None:
+    file.write_text("Client.Rack=a\nBootstrap.Servers=b:1\n")
+    config = command_config("c:2", file, {"client.rack": "b"})
+    assert (config.get("client.rack"), config.get("bootstrap.servers")) == ("b", "c:2")
+
+
+def test_a_setting_is_given_once(file: Path) -> None:
+    file.write_text("client.rack=a\nCLIENT.rack=b\n")
+    with pytest.raises(
+        InvalidOption, match=r"client\.properties: Options 'client\.rack' and 'CLIENT\.rack' are the same option"
+    ):
+        command_config("c:2", file)
+
+
 def test_what_is_not_about_connecting_is_let_pass(file: Path) -> None:
     file.write_text("key.deserializer=x.Y\nacks=all\ngroup.id=g\nauto.offset.reset=earliest\nlinger.ms=5\n")
     assert dict(command_config("broker:9092", file).properties) == {"bootstrap.servers": "broker:9092"}

@@ -27,6 +27,12 @@ from unit_tests.streamgroups_kafka.test_cursor_instance import World
     [
         ({"kafka.group.id": "billing"}, {}, r"Leave out 'group\.id'"),
         ({"client.id": "worker-1"}, {}, r"'client\.id'"),
+        ({"Client.ID": "worker-1"}, {}, r"'client\.id'"),
+        (
+            {"client.rack": "a", "kafka.CLIENT.rack": "b"},
+            {},
+            r"'kafka\.client\.rack' and 'kafka\.CLIENT\.rack' are the same",
+        ),
         ({"sasl.pasword": "hunter2"}, {}, r"sasl\.pasword"),
         ({}, {"signing_key": b"short"}, "5 bytes; at least 16"),
     ],

@@ -70,6 +70,12 @@ def test_a_kafka_sink_as_options_of_spark() -> None:
         ({"settings": {"sasl.pasword": "hunter2"}}, "Did you mean 'kafka.sasl.password'"),
         ({"settings": {"bootstrap.servers": "b:1"}}, "Use the argument 'bootstrap_servers'"),
         ({"settings": {"kafka.Transactional.ID": "b"}}, "Use the argument 'transactional_id'"),
+        ({"settings": {"transactional.id ": "b"}}, "Use the argument 'transactional_id'"),
+        ({"settings": {"ACKS": "all", "acks": "all"}}, "Options 'kafka.ACKS' and 'kafka.acks' are the same option"),
+        (
+            {"settings": {"kafka.acks": "all", "acks": "-1"}},
+            "Options 'kafka.acks' and 'kafka.acks' are the same option",
+        ),
     ],
 )
 def test_what_contradicts_is_rejected_when_the_sink_is_made(wrong: dict[str, Any], why: str) -> None:

@@ -242,6 +242,11 @@ def test_S7_a_policy_for_one_partition_is_given_once(value: str) -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
+        ({**BASE, "Subscribe": "x"}, "Options 'subscribe' and 'Subscribe' are the same option. Set only one of them."),
+        (
+            {**BASE, "kafka.client.rack": "x", "kafka.Client.Rack": "x"},
+            "Options 'kafka.client.rack' and 'kafka.Client.Rack'",
+        ),
         ({**BASE, "subscrib": "x"}, "Option 'subscrib' is unknown. Did you mean 'subscribe'?"),
         ({**BASE, "startingtimestmp": "x"}, "Option 'startingtimestmp' is unknown. Did you mean 'startingTimestamp'?"),
         ({**BASE, "startingPosition": "LATEST"}, "Option 'startingPosition' is unknown"),

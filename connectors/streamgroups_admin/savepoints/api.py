@@ -15,6 +15,7 @@ from typing import Any
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.reset_plan import Move
+from streamgroups.option_values import folded, without_prefix
 from streamgroups.savepoints.commit_record import CommitRecord
 from streamgroups.savepoints.restoring import Operators
 from streamgroups_admin.cluster import Cluster, connected
@@ -263,7 +264,7 @@ List the savepoints with: streamgroups savepoint list LOCATION.
 
         if self.bootstrap_servers is None:
             raise InvalidOption("Savepoints has no bootstrap_servers.", remedy='Pass bootstrap_servers="host:port".')
-        given = {name.removeprefix("kafka."): str(value) for name, value in self.settings.items()}
+        given = folded((name, str(it)) for name, it in without_prefix(self.settings.items()))
         config = ClientConfig.from_options({**given, "bootstrap.servers": self.bootstrap_servers})
         with connected(config, _TIMEOUT_S) as cluster:
             yield cluster

@@ -37,6 +37,7 @@ from streamgroups.connections.variants import (
     references_of,
 )
 from streamgroups.errors import InvalidOption
+from streamgroups.option_values import repeated_names
 from streamgroups_cli.connections.shown import DryRunOption, emit_connections
 from streamgroups_cli.connections_file import changed_connections, connections_in
 from streamgroups_cli.options import name_values
@@ -157,7 +158,7 @@ def _settings(plain: Sequence[str], variables: Sequence[str], files: Sequence[st
     for option, assignments in (("--setting", plain), ("--env", variables), ("--file", files)):
         for given, value in name_values(option, assignments, example="sasl.username=me"):
             name = given.removeprefix("kafka.")
-            if name in found:
+            if repeated_names([*found, name]):
                 raise InvalidOption(f"Setting '{name}' is given twice.", remedy="Pass it once.")
             found[name] = {"--setting": value, "--env": {ENVIRONMENT: value}, "--file": {FILE: value}}[option]
     _reject_secrets(found)

@@ -11,6 +11,7 @@ from contextlib import closing
 
 from streamgroups.monitoring.group_tables import DescribedGroup, exists, unknown_groups
 from streamgroups.monitoring.snapshots import survey
+from streamgroups.option_values import folded, without_prefix
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
@@ -51,7 +52,7 @@ def describe_group(
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: Option 'kafka.sasl.pasword' is unknown. Did you mean 'kafka.sasl.password'?
     """
-    given = {name.removeprefix("kafka."): str(value) for name, value in (settings or {}).items()}
+    given = folded((name, str(it)) for name, it in without_prefix((settings or {}).items()))
     config = ClientConfig.from_options({**given, "bootstrap.servers": bootstrap_servers})
     with closing(AdminSession(config, timeout_s=REQUEST_TIMEOUT_S)) as session:
         (found,) = survey(KafkaGroupAdmin(session), KafkaTopicAdmin(session, config), [group_id])

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from streamgroups.connections.secret_names import KAFKA_SECRETS
 from streamgroups.errors import InvalidOption
+from streamgroups.option_values import folded
 from streamgroups_kafka.client.connected import Recipe, References, resolved_settings
 from streamgroups_kafka.client.jaas import PROVIDER, redacted, secrets_of
 from streamgroups_kafka.client.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNOWN, MEMBERSHIP, translate
@@ -82,7 +83,7 @@ class ClientConfig:
         """Translates and checks options, without a network.
 
         Args:
-            kafka_options: the ``kafka.*`` options without that prefix, with their Java or librdkafka names.
+            kafka_options: the ``kafka.*`` options without that prefix, with their Java or librdkafka names in any case.
             references: the references of options that do not leave this process.
             is_checked: whether librdkafka has checked the options in another process.
 
@@ -90,14 +91,14 @@ class ClientConfig:
             The configuration.
 
         Raises:
-            InvalidOption: if an option is invalid. The error contains the option and a remedy, and never a secret.
+            InvalidOption: if an option is invalid or given twice. The error contains the option and a remedy, and never a secret.
 
         >>> ClientConfig.from_options({"bootstrap.servers": "broker:9092", "sesion.timeout.ms": "6000"})
         Traceback (most recent call last):
         ...
         streamgroups.errors.InvalidOption: Option 'kafka.sesion.timeout.ms' is unknown. Did you mean 'kafka.session.timeout.ms'?
         """
-        given = {name.strip().lower(): value for name, value in kafka_options.items()}
+        given = folded(kafka_options.items())
         try:
             return cls._made(given, references, is_checked=is_checked)
         except InvalidOption as e:

@@ -16,7 +16,7 @@ from streamgroups.connections.references import Reference, Setting, resolved
 from streamgroups.connections.variants import KafkaConnection
 from streamgroups.errors import InvalidOption
 from streamgroups.extras import explained
-from streamgroups.option_values import KAFKA
+from streamgroups.option_values import KAFKA, folded
 from streamgroups_kafka.client.java_properties import connecting_properties
 
 _SERVERS = "bootstrap.servers"
@@ -173,4 +173,4 @@ def _read(path: str, connection: str) -> dict[str, str]:
         found = connecting_properties(Path(path))
     except ImportError as e:
         raise explained(e, f"Connection '{connection}' with a properties file") from e
-    return {name.strip().lower(): value for name, value in found.items()}
+    return folded(found.items())

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.option_values import folded
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.java_properties import connecting_properties
 
@@ -43,16 +44,17 @@ def command_config(
     streamgroups.errors.InvalidOption: The broker address is missing. Pass --bootstrap-server HOST:PORT, set \
 STREAMGROUPS_BOOTSTRAP_SERVER, or choose a cluster with --context or 'streamgroups connections use'.
     """
-    given = {} if file is None else connecting_properties(file)
-    given.update(settings or {})
-    if bootstrap_server is not None:
-        given["bootstrap.servers"] = bootstrap_server
-    if not given.get("bootstrap.servers", "").strip():
-        raise InvalidOption("The broker address is missing.", remedy=_NO_ADDRESS)
+    properties = {} if file is None else connecting_properties(file)
     try:
-        return ClientConfig.from_options(given)
+        given = folded(properties.items()) | folded((settings or {}).items())
+        if bootstrap_server is not None:
+            given["bootstrap.servers"] = bootstrap_server
+        if given.get("bootstrap.servers", "").strip():
+            return ClientConfig.from_options(given)
     except InvalidOption as e:
         rejection = as_in_a_file(e)
+    else:
+        raise InvalidOption("The broker address is missing.", remedy=_NO_ADDRESS)
     # Raised outside the handler, so that the chain of errors does not contain the cause of the first one.
     where = " or ".join(filter(None, ["--kafka" if settings else "", str(file) if file else ""]))
     raise InvalidOption(f"{where or '--bootstrap-server'}: {rejection.what}", remedy=rejection.remedy)

@@ -23,6 +23,7 @@ from streamgroups.cursors.group_state import GroupState
 from streamgroups.cursors.starting_position import CursorType, Time, position_of
 from streamgroups.errors import InvalidCursor, InvalidOption
 from streamgroups.message import Message
+from streamgroups.option_values import folded, without_prefix
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock
 from streamgroups.positions import Position
@@ -79,7 +80,7 @@ class GroupCursors:
         join_timeout_ms: int = 30_000,
         clock: Clock | None = None,
     ) -> None:
-        given = {name.removeprefix("kafka."): str(value) for name, value in (settings or {}).items()}
+        given = folded((name, str(it)) for name, it in without_prefix((settings or {}).items()))
         if "group.id" in given or "client.id" in given:
             raise InvalidOption(
                 "The settings contain 'group.id' or 'client.id'. The requests that create cursors define "

@@ -38,6 +38,7 @@ from streamgroups.monitoring.metrics import (
 )
 from streamgroups.monitoring.queries import Queries
 from streamgroups.monitoring.query_progress import cause_of, read_progress, read_time_ms
+from streamgroups.option_values import folded, without_prefix
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_spark.bridge.rpc import request_all
@@ -104,7 +105,7 @@ class MetricsListener(StreamingQueryListener):
         self._recorded = _RecordedQueries(window_ms)
         self._polls: ClusterPoller | None = None
         if bootstrap_servers is not None:
-            given = {name.removeprefix("kafka."): str(value) for name, value in (settings or {}).items()}
+            given = folded((name, str(it)) for name, it in without_prefix((settings or {}).items()))
             config = ClientConfig.from_options({**given, "bootstrap.servers": bootstrap_servers})
             self._polls = ClusterPoller(lambda: connect(config, window_ms=window_ms), interval_s=interval_s)
         self._registry = registry or (REGISTRY if port is None else CollectorRegistry())

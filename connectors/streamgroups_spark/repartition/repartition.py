@@ -19,7 +19,7 @@ from streamgroups.dlq.letter import COLUMN
 from streamgroups.dlq.limits import DeadLetters
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import is_subscribed
-from streamgroups.option_values import KAFKA
+from streamgroups.option_values import KAFKA, folded, without_prefix
 from streamgroups.query.position_options import STARTING
 from streamgroups_kafka.client.java_settings import connection_settings
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
@@ -104,7 +104,7 @@ def repartition(
     if partitions is not None and partitions < 1:
         raise InvalidOption(f"Option 'partitions' is {partitions}.", remedy="It must be at least 1.")
     connection, kafka = _connection(df)
-    kafka |= {n.removeprefix(KAFKA).lower(): v for n, v in (settings or {}).items()}
+    kafka |= folded(without_prefix((settings or {}).items()))
     sink = KafkaSink(
         connection=connection,
         bootstrap_servers=kafka.pop("bootstrap.servers", None),

@@ -31,7 +31,7 @@ from streamgroups.dlq.limits import DeadLetters
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.option_values import KAFKA
+from streamgroups.option_values import KAFKA, folded, without_prefix
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.connected import check_explicit
 from streamgroups_kafka.transactions.coordinator import Transactions
@@ -109,8 +109,8 @@ class KafkaSink:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        for name in self.settings:
-            if argument := _ARGUMENTS.get(name.removeprefix(KAFKA).lower()):
+        for name, setting in zip(self.settings, folded(without_prefix(self.settings.items())), strict=True):
+            if argument := _ARGUMENTS.get(setting):
                 raise InvalidOption(f"The settings contain '{name}'.", remedy=f"Use the argument '{argument}'.")
         # Only a query has a checkpoint.
         given = {**self.options, "checkpointLocation": "none yet"}
@@ -118,7 +118,7 @@ class KafkaSink:
             parse_sink(given)
             return
         # Without the settings, because secrets are resolved where a client connects.
-        kafka = {name.removeprefix(KAFKA).lower(): given.pop(name) for name in list(given) if name.startswith(KAFKA)}
+        kafka = folded(without_prefix((it, given.pop(it)) for it in list(given) if it.startswith(KAFKA)))
         check_explicit(connection_named(self.connection, KafkaConnection), kafka)
         parse_sink({name: it for name, it in given.items() if name != "connection"} | _ANY_SERVERS)
 
@@ -136,7 +136,7 @@ class KafkaSink:
             "kafka.transaction.timeout.ms": timeout_ms,
         }
         return {
-            **{KAFKA + name.removeprefix(KAFKA): str(value) for name, value in self.settings.items()},
+            **{KAFKA + name: str(value) for name, value in without_prefix(self.settings.items())},
             **{name: value for name, value in given.items() if value is not None},
             "includeHeaders": str(self.include_headers).lower(),
             "delivery": self.delivery,

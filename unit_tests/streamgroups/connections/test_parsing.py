@@ -155,6 +155,10 @@ def test_a_secret_in_plain_text_needs_a_closed_file_and_stays_in_it(tmp_path: Pa
             "Setting 'kafka.client.id' in the settings of connection 'p' is there twice",
         ),
         (
+            '[connections.p]\ntype="kafka"\nbootstrap-servers="a:1"\nsettings={"client.id"="a", "Client.id "="b"}',
+            "Setting 'Client.id ' in the settings of connection 'p' is there twice",
+        ),
+        (
             '[connections.p]\ntype="kafka"\nbootstrap-servers="a:1"\nsettings={""="a"}',
             "has no name",
         ),

@@ -242,6 +242,22 @@ def test_options_of_the_source_are_texts() -> None:
         (("replicas",), 1.5, "replicas: '1.5' is not a whole number."),
         (("replicas",), True, "replicas: 'true' is not a whole number."),
         (("checkpoint",), "s3://bucket/late", "checkpoint: A lasting checkpoint needs one owner of all partitions."),
+        (
+            ("source",),
+            {"connection": "prod", "subscribe": "a", "kafka.isolation.level": "x", "kafka.ISOLATION.level": "y"},
+            "source.kafka.ISOLATION.level: Option 'kafka.ISOLATION.level' is given twice: it is also in line 0, as "
+            "'kafka.isolation.level'. Remove one of them.",
+        ),
+        (
+            ("source",),
+            {"connection": "prod", "subscribe": "a", "kafka.client.rack": "x", "kafka.client.rack ": "y"},
+            "source.kafka.client.rack : Option 'kafka.client.rack ' is given twice",
+        ),
+        (
+            ("sink",),
+            {"format": "console", "options": {"numRows": 5, "NUMROWS": 6}},
+            "sink.options.NUMROWS: Option 'NUMROWS' is given twice: it is also in line 0, as 'numRows'.",
+        ),
         (("trigger",), {"processingTime": 10}, "trigger.processingTime: '10' is not a duration."),
     ],
     ids=lambda it: ".".join(map(str, it)) if isinstance(it, tuple) else None,
