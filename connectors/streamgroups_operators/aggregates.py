@@ -70,6 +70,11 @@ def form_of(aggregates: Aggregates) -> str:
     )
 
 
+def arguments_of(aggregates: Aggregates) -> list[str]:
+    """Returns the columns of the arguments of aggregates, ``a0`` and so on. Only ``count(*)`` has none."""
+    return [f"a{i}" for i, it in enumerate(aggregates) if isinstance(it, PythonAggregate) or it.argument is not None]
+
+
 def parts_of(aggregates: Aggregates, records: pa.Table) -> dict[str, pa.Array]:
     """Returns the columns of partial aggregates, for single records.
 

@@ -20,6 +20,7 @@ from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.windows import PaneKind
 from streamgroups_operators.aggregates import no_parts, parts_of
+from streamgroups_operators.large_tables import slices, taken_slice
 from streamgroups_operators.operator import Numbers, State
 from streamgroups_operators.windows.grid import first_after, last_before, last_ended, spread
 from streamgroups_operators.windows.panes import PaneRun
@@ -150,13 +151,14 @@ class LifetimeRun(PaneRun):
     def _mark(self, rows: pa.Table, first: Numbers, last: Numbers) -> None:
         """Marks windows as updated: of each row, those from the first to the last one."""
         which, starts = spread(first, last, self._shape.hop_ms)
-        if not len(which):
-            return
-        marked = rows.select(self._definition.key_names).take(pa.array(which))
-        columns = {name: marked[name] for name in self._definition.key_names}
-        columns |= {"start": pa.array(starts), "first": pa.nulls(len(which), pa.int64())}
-        columns |= {"late": pa.array(np.ones(len(which), np.int64))}
-        self._append(pa.table(columns | no_parts(self._definition.aggregates, self._definition.schema, len(which))))
+        keys = rows.select(["time", *self._definition.key_names])
+        for it in slices((keys, which)):
+            marked = taken_slice(keys, which[it])
+            count = marked.num_rows
+            columns = {name: marked[name] for name in self._definition.key_names}
+            columns |= {"start": pa.array(starts[it]), "first": pa.nulls(count, pa.int64())}
+            columns |= {"late": pa.array(np.ones(count, np.int64))}
+            self._append(pa.table(columns | no_parts(self._definition.aggregates, self._definition.schema, count)))
 
     # ---- ends --------------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import Why
 from streamgroups.event_time.windows import Hopping, PaneKind
 from streamgroups.state.manifest import Segment
-from streamgroups_operators.aggregates import add_up, in_windows, parts_of, results
-from streamgroups_operators.operator import BatchTime, Part, PartReader, State, number_in, row_count
+from streamgroups_operators.aggregates import add_up, arguments_of, in_windows, parts_of, results
+from streamgroups_operators.large_tables import slices, taken_slice
+from streamgroups_operators.operator import BatchTime, Numbers, Part, PartReader, State, number_in, row_count
 from streamgroups_operators.windows.shared_partials import RESERVED, Carried
 from streamgroups_operators.windows.window_definition import LATE, WindowDefinition
 from streamgroups_operators.windows.window_time import WindowTime
@@ -78,12 +79,19 @@ class PaneRun:
         if closed.all():
             return
         late = (ends <= timed.watermarks_ms[which]).astype(np.int64)
-        chosen = timed.records
-        if closed.any() or len(which) > count:
-            chosen, starts, late = chosen.take(pa.array(which[~closed])), starts[~closed], late[~closed]
-        columns = {name: chosen[name] for name in self._definition.key_names}
+        # Each record is copied once for each of its windows, and ``record`` has all columns of the source.
+        needed = timed.records.select(["time", *self._definition.key_names, *arguments_of(self._definition.aggregates)])
+        if len(which) == count and not closed.any():
+            self._add_to_windows(needed, starts, late)
+            return
+        which, starts, late = which[~closed], starts[~closed], late[~closed]
+        for it in slices((needed, which)):
+            self._add_to_windows(taken_slice(needed, which[it]), starts[it], late[it])
+
+    def _add_to_windows(self, records: pa.Table, starts: Numbers, late: Numbers) -> None:
+        columns = {name: records[name] for name in self._definition.key_names}
         columns |= {"start": pa.array(starts), "late": pa.array(late)}
-        self._append(pa.table(columns | parts_of(self._definition.aggregates, chosen)))
+        self._append(pa.table(columns | parts_of(self._definition.aggregates, records)))
 
     def _append(self, rows: pa.Table) -> None:
         self._fresh.append(rows)

@@ -1,0 +1,90 @@
+"""S10, W4: rows of more than 2 GiB, which Arrow's ``take`` and ``group_by`` reject. The tests lower the limit instead."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from streamgroups.event_time.aggregates import parse_aggregate
+from streamgroups.event_time.windows import Hopping, Windowing
+from streamgroups_operators import large_tables
+from streamgroups_operators.large_tables import row_bytes, slices, taken, taken_slice
+from streamgroups_operators.operator import BatchTime, PartReader, State
+from streamgroups_operators.window_operator import WindowOperator
+from streamgroups_operators.windows import panes
+from streamgroups_operators.windows.window_definition import state_schema
+
+_NESTED = pa.struct(
+    [
+        ("text", pa.string()),
+        ("map", pa.map_(pa.string(), pa.binary())),
+        ("list", pa.list_(pa.struct([("n", pa.int64()), ("text", pa.string())]))),
+        ("flag", pa.bool_()),
+    ]
+)
+_TEXT = st.one_of(st.none(), st.text("xyz", max_size=9))
+_VALUES = st.fixed_dictionaries(
+    {
+        "text": _TEXT,
+        "map": st.lists(st.tuples(st.text("k", min_size=1), st.binary(max_size=5)), max_size=3),
+        "list": st.lists(st.fixed_dictionaries({"n": st.just(1), "text": _TEXT}), max_size=3),
+        "flag": st.booleans(),
+    }
+)
+
+
+@given(
+    st.lists(st.lists(st.one_of(st.none(), _VALUES), min_size=3, max_size=5), min_size=1, max_size=4),
+    st.lists(st.integers(0, 1_000), max_size=20),
+    st.sampled_from([1, 50, 500]),
+)
+def test_rows_are_those_of_take(chunks: list[list[object]], numbers: list[int], limit: int) -> None:
+    rows = pa.table({"nested": pa.chunked_array([pa.array(it, _NESTED).slice(1) for it in chunks])})
+    rows = rows.append_column("n", pa.array(range(rows.num_rows)))
+    chosen = np.array(numbers, np.int64) % rows.num_rows
+    expected = rows.take(pa.array(chosen))
+    with patch.object(large_tables, "MAX_BYTES", limit):
+        found = taken(rows, chosen)
+        found.validate(full=True)
+        assert found.to_pylist() == expected.to_pylist()
+        for it in slices((rows, chosen)):
+            assert row_bytes(rows)[chosen[it]][:-1].sum() < limit
+
+
+def test_a_few_rows_of_a_table_above_the_limit_of_one_array_are_found() -> None:
+    # The chunks share their bytes, so 2.2 GB need 1 MB only.
+    chunk = pa.array([b"x" * 1_000_000])
+    rows = pa.table({"value": pa.chunked_array([chunk] * 2_200), "n": range(2_200)})
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        rows.take(pa.array([2_100, 3]))
+    found = taken(rows, np.array([2_100, 3]))
+    assert found["n"].to_pylist() == [2_100, 3]
+    assert found["value"].nbytes < 3_000_000
+
+
+# ---- windows ---------------------------------------------------------------------------------------------------------
+
+
+def _windows(shape: Hopping, key: pa.DataType) -> WindowOperator:
+    aggregates = (parse_aggregate("n", "count(*)"),)
+    schema = state_schema(shape, pa.schema([("k0", key)]), aggregates)
+    return WindowOperator("windows", Windowing(shape), 0, 1, aggregates, schema, pa.schema([("r0", pa.int64())]))
+
+
+def test_W7_records_for_dead_letters_are_not_copied_for_each_window() -> None:
+    operator = _windows(Hopping(3_600_000, 60_000), pa.string())
+    n, record = 200, pa.StructArray.from_arrays([pa.array([b"x" * 5_000] * 200)], ["value"])
+    records = pa.table({"time": [1_700_000_000_000] * n, "k0": ["a"] * n, "record": record})
+    with patch.object(panes, "taken_slice", wraps=taken_slice) as copied:
+        run = operator.begin(State(), PartReader(operator.schema), BatchTime(0))
+        run.add(records)
+        state, _ = run.finish()
+    assert len(state.parts) == 60
+    [call] = copied.call_args_list
+    assert call.args[0].column_names == ["time", "k0"]
+    assert len(call.args[1]) == 60 * n
