@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamgroups_operators import large_tables
+
 #: The number of the key of each row.
 KeyNumbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -40,8 +42,12 @@ def key_numbers(by: Sequence[str], *tables: pa.Table) -> list[KeyNumbers]:
 
 def _codes(columns: Sequence[pa.ChunkedArray]) -> KeyNumbers:
     chunks = [chunk for column in columns for chunk in column.chunks]
-    whole = pa.chunked_array(chunks, type=columns[0].type).combine_chunks()
-    return np.asarray(whole.dictionary_encode("encode").indices).astype(np.int64)
+    whole = pa.chunked_array(chunks, type=columns[0].type)
+    if whole.nbytes > large_tables.MAX_BYTES:
+        # The distinct keys can exceed the limit too.
+        encoded = large_tables.with_large_offsets(whole).dictionary_encode("encode")
+        return np.concatenate([it.indices.to_numpy() for it in encoded.chunks]).astype(np.int64)
+    return np.asarray(whole.combine_chunks().dictionary_encode("encode").indices).astype(np.int64)
 
 
 def newest_rows(rows: pa.Table, by: Sequence[str]) -> pa.Table:
@@ -58,7 +64,9 @@ def newest_rows(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     last = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
     # For a repeated index, NumPy assigns the last value.
     last[numbers] = np.arange(len(numbers))
-    return rows if len(last) == len(numbers) else rows.take(pa.array(np.sort(last)))
+    is_last = np.zeros(len(numbers), bool)
+    is_last[last] = True
+    return rows if len(last) == len(numbers) else rows.filter(pa.array(is_last))
 
 
 def rows_of_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
@@ -75,8 +83,11 @@ def rows_of_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
     by = keys.column_names
     # A hash table of the few keys is much cheaper than one of all rows.
     for name in by:
-        rows = rows.filter(pc.is_in(rows[name], value_set=pc.unique(keys[name])))
+        values, required = rows[name], keys[name]
+        if required.nbytes > large_tables.MAX_BYTES:
+            values, required = (large_tables.with_large_offsets(it) for it in (values, required))
+        rows = rows.filter(pc.is_in(values, value_set=pc.unique(required)))
     if len(by) == 1:
         return rows
-    row_keys, required = key_numbers(by, rows, keys)
-    return rows.filter(pa.array(np.isin(row_keys, required)))
+    row_keys, chosen = key_numbers(by, rows, keys)
+    return rows.filter(pa.array(np.isin(row_keys, chosen)))

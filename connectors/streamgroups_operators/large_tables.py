@@ -110,11 +110,11 @@ def _value_bytes(values: pa.Array) -> Numbers:
         return np.full(len(values), -(-values.nbytes // max(len(values), 1)))
 
 
-def without_limit(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns strings and bytes in the type with offsets of 64 bits. Other columns, and small ones, stay as they are.
+def with_large_offsets(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Returns strings and bytes in the type with offsets of 64 bits. Other columns stay as they are.
 
-    >>> without_limit(pa.chunked_array([["a"]])).type
-    DataType(string)
+    >>> with_large_offsets(pa.chunked_array([["a"]])).type
+    DataType(large_string)
     """
     large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(column.type)
-    return column if large is None or column.nbytes <= MAX_BYTES else column.cast(large)
+    return column if large is None else column.cast(large)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 import pytest
@@ -16,9 +17,11 @@ from streamgroups.partitions import OffsetRange
 from streamgroups.state.origins import UNNAMED, New
 from streamgroups.state.state_lookup import Position
 from streamgroups.state.task_plan import RangePlan, TaskPlan
+from streamgroups_operators import large_tables
 from streamgroups_operators.inspection import inspect
 from streamgroups_operators.joins.join_definition import How
 from streamgroups_operators.joins.join_states import JoinTaskStates
+from streamgroups_operators.large_tables import MAX_BYTES
 from streamgroups_operators.store import Operator, StateStore, StoredStates
 from unit_tests.examples import sequences
 from unit_tests.extreme_times import EXTREME_TIMES_US, LIMITS_US
@@ -33,17 +36,18 @@ SIDE = st.one_of(st.lists(RECORDS, max_size=25), st.lists(RECORDS, min_size=8, m
 STEPS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans(), st.integers(1, 4)), max_size=12)
 
 
-@given(st.sampled_from(How), SIDE, SIDE, STEPS)
+@given(st.sampled_from(How), SIDE, SIDE, STEPS, st.sampled_from([1, 100, MAX_BYTES]))
 @settings(max_examples=sequences(150), deadline=None)
 def test_W18_each_batch_emits_what_its_records_add(
-    how: How, left: list[Record], right: list[Record], steps: list[tuple[int, int, bool, int]]
+    how: How, left: list[Record], right: list[Record], steps: list[tuple[int, int, bool, int]], max_bytes: int
 ) -> None:
     records = left, right
     joining = Joining(how, records)
     emitted: Counter[Row] = Counter()
     for more_left, more_right, counts, chunk in steps:
         upto = min(len(left), joining.at[0] + more_left), min(len(right), joining.at[1] + more_right)
-        rows = joining.run(upto, chunk, counts=counts)
+        with patch.object(large_tables, "MAX_BYTES", max_bytes):
+            rows = joining.run(upto, chunk, counts=counts)
         if counts:
             emitted += rows
         assert brute_force(records, upto, how) == (emitted if counts else emitted + rows)

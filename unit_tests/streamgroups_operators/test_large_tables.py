@@ -12,9 +12,12 @@ from hypothesis import given
 
 from streamgroups.event_time.aggregates import parse_aggregate
 from streamgroups.event_time.windows import Hopping, Windowing
+from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups_operators import large_tables
+from streamgroups_operators.joins.join_definition import How, JoinOperator
+from streamgroups_operators.joins.run import Input, JoinRun
 from streamgroups_operators.large_tables import row_bytes, slices, taken, taken_slice
-from streamgroups_operators.operator import BatchTime, PartReader, State
+from streamgroups_operators.operator import BatchTime, PartReader, State, row_count
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_operators.windows import panes
 from streamgroups_operators.windows.window_definition import state_schema
@@ -88,3 +91,38 @@ def test_W7_records_for_dead_letters_are_not_copied_for_each_window() -> None:
     [call] = copied.call_args_list
     assert call.args[0].column_names == ["time", "k0"]
     assert len(call.args[1]) == 60 * n
+
+
+# ---- joins -----------------------------------------------------------------------------------------------------------
+
+
+def test_W18_a_pair_is_found_among_records_of_more_than_two_gib() -> None:
+    record = pa.struct([("value", pa.binary())])
+    operator = JoinOperator("paid", JoinedTopics("l", "r"), How.INNER, 10, 0, (pa.string(),), record)
+    value = pa.StructArray.from_arrays([pa.array([b"x" * 1_000_000])], fields=list(record))
+    columns = {"offset": range(2_200), "time": range(2_200), "k0": [f"{i}" for i in range(2_200)]}
+    # The chunks share their bytes, so 2.2 GB need 1 MB only.
+    left = pa.table(columns | {"record": pa.chunked_array([value] * 2_200)})
+    read = PartReader(operator.schema)
+    run = JoinRun(operator, (State(), State()), (read, read))
+    (state, _), [pairs] = run.finish((Input([left]), Input([left.slice(7, 1)])))
+    assert pairs["k0"].to_pylist() == ["7"]
+    [part] = state.parts.values()
+    assert row_count(part) == 2_200
+
+
+def test_W18_matches_are_emitted_in_slices() -> None:
+    record = pa.struct([("value", pa.binary())])
+    operator = JoinOperator("paid", JoinedTopics("l", "r"), How.INNER, 10, 0, (pa.string(),), record)
+
+    def side(n: int, n_bytes: int) -> pa.Table:
+        value = pa.StructArray.from_arrays([pa.array([b"x" * n_bytes] * n)], fields=list(record))
+        return pa.table({"offset": range(n), "time": [0] * n, "k0": ["a"] * n, "record": value})
+
+    read = PartReader(operator.schema)
+    with patch.object(large_tables, "MAX_BYTES", 10_000):
+        run = JoinRun(operator, (State(), State()), (read, read))
+        _, output = run.finish((Input([side(1, 1_000)]), Input([side(95, 8)])))
+    assert sum(it.num_rows for it in output) == 95
+    assert len(output) == 10
+    assert max(it.nbytes for it in output) < 12_000

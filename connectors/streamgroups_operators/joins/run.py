@@ -17,6 +17,7 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups_operators.joins.join_definition import JoinOperator
 from streamgroups_operators.joins.side import Side
 from streamgroups_operators.keys import key_numbers
+from streamgroups_operators.large_tables import slices, taken_slice
 from streamgroups_operators.operator import Numbers, PartReader, State
 from streamgroups_operators.windows.grid import spread
 
@@ -97,8 +98,8 @@ class JoinRun:
     def _match(self, left: pa.Table, right: pa.Table) -> tuple[Numbers, Numbers]:
         """Emits the pairs of rows that match, and returns their row numbers."""
         left_matches, right_matches = pairs(self._operator.key_names, left, right, self._operator.within_us)
-        if len(left_matches):
-            lefts, rights = left.take(pa.array(left_matches)), right.take(pa.array(right_matches))
+        for it in slices((left, left_matches), (right, right_matches)):
+            lefts, rights = taken_slice(left, left_matches[it]), taken_slice(right, right_matches[it])
             self._emit({**self._keys(lefts), "left": lefts["record"], "right": rights["record"]})
         return left_matches, right_matches
 

@@ -17,6 +17,7 @@ from streamgroups.json_values import MAX_TIME_MS
 from streamgroups_operators.event_times import event_times
 from streamgroups_operators.joins.join_definition import JoinOperator
 from streamgroups_operators.keys import rows_of_keys
+from streamgroups_operators.large_tables import taken
 from streamgroups_operators.operator import (
     BEFORE_ALL,
     Numbers,
@@ -87,7 +88,7 @@ class Side:
         times_us = event_times(rows["time"], per_ms=1_000)
         rows = rows.set_column(rows.schema.get_field_index("time"), "time", times_us)
         has_time = rows["time"].is_valid()
-        timed = rows.filter(has_time)
+        timed = _where(rows, has_time.to_numpy())
         times = timed["time"].to_numpy()
         newest = np.maximum.accumulate(np.concatenate([[self._newest_us], times]))
         self._newest_us = int(newest[-1])
@@ -96,11 +97,11 @@ class Side:
             timed = self._numbered(timed)
         late = times < watermarks
         self.late = timed.filter(pa.array(late)).append_column("watermark", pa.array(watermarks[late]))
-        timed = timed.filter(pa.array(~late))
+        timed = _where(timed, ~late)
         has_key = np.ones(timed.num_rows, bool)
         for name in names:
             has_key &= timed[name].is_valid().to_numpy()
-        self.fresh = timed.filter(pa.array(has_key))
+        self.fresh = _where(timed, has_key)
         self._fresh_matched = np.zeros(self.fresh.num_rows, bool)
         self.unmatchable = pa.concat_tables([rows.filter(pc.invert(has_time)), timed.filter(pa.array(~has_key))])
 
@@ -185,13 +186,15 @@ class Side:
                 added[f"{start}{_MATCHED}"] = self._rows_of(np.unique(np.concatenate(offsets)))
         flags = pa.array(self._fresh_matched)
         kept = self.fresh.set_column(self.fresh.schema.get_field_index("matched"), "matched", flags)
-        kept = kept.filter(pa.array(~self._is_done(kept)))
+        kept = _where(kept, ~self._is_done(kept))
         starts = kept["time"].to_numpy() // length * length
-        order = np.argsort(starts, kind="stable")
-        ordered, slices = kept.take(pa.array(order)), np.unique(starts[order], return_index=True, return_counts=True)
+        if (np.diff(starts) < 0).any():
+            order = np.argsort(starts, kind="stable")
+            kept, starts = taken(kept, order), starts[order]
+        slices = np.unique(starts, return_index=True, return_counts=True)
         for start, first, count in zip(*(it.tolist() for it in slices), strict=True):
             open_starts.add(start)
-            added[str(start)] = ordered.slice(first, count)
+            added[str(start)] = kept.slice(first, count)
         parts: dict[str, Part] = {}
         for start in sorted(open_starts):
             for name in (str(start), f"{start}{_MATCHED}"):
@@ -216,3 +219,8 @@ class Side:
             found[_RESULTS] = self._results
         # A duration can have been subtracted from the time before all others. Event times are later than this limit.
         return {name: value for name, value in found.items() if value > -1_000 * MAX_TIME_MS}
+
+
+def _where(rows: pa.Table, mask: Numbers) -> pa.Table:
+    """The rows of a mask. A filter copies them, and most batches keep all."""
+    return rows if mask.all() else rows.filter(pa.array(mask))
