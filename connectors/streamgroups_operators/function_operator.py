@@ -21,7 +21,8 @@ from streamgroups.errors import FunctionFailed
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.state.changed_definition import FUNCTION_FORM
 from streamgroups_operators.keys import key_numbers, newest_rows, rows_of_keys
-from streamgroups_operators.operator import BatchTime, Part, PartReader, Run, State, first_to_merge
+from streamgroups_operators.merging import merged_newest
+from streamgroups_operators.operator import BatchTime, Part, PartReader, Run, State
 from streamgroups_operators.plain_values import texts_of
 
 #: A function of the state, the records and the time, which returns the new state and the output.
@@ -129,11 +130,13 @@ class _FunctionRun:
 
     def _live(self, rows: pa.Table) -> pa.Table:
         """The rows of keys that are neither removed nor expired."""
-        rows = rows.filter(pc.is_valid(rows[UPDATED]))
+        return rows.filter(self._is_live(rows))
+
+    def _is_live(self, rows: pa.Table) -> pa.ChunkedArray:
         expire_after_ms = self._operator.expire_after_ms
         if expire_after_ms is None:
-            return rows
-        return rows.filter(pc.greater(rows[UPDATED], self._time.now_ms - expire_after_ms))
+            return pc.is_valid(rows[UPDATED])
+        return pc.fill_null(pc.greater(rows[UPDATED], self._time.now_ms - expire_after_ms), False)
 
     def _changes(self, stored: pa.Table, after: pa.Table) -> pa.Table:
         """The segment of the batch: the new rows, and the removed keys.
@@ -150,12 +153,7 @@ class _FunctionRun:
         )
 
     def _merged(self, part: Part) -> Part:
-        first = first_to_merge(part)
-        if first == len(part) - 1:
-            return part
-        rows = newest_rows(self._read.whole(part[first:]), self._operator.by)
-        # An older segment can have a row of a removed key, so only the oldest one leaves it out.
-        return [*part[:first], rows if first else self._live(rows)]
+        return merged_newest(self._read, part, self._operator.by, self._is_live)
 
 
 def _migrated(operator: FunctionOperator, function: MigrateFunction, rows: pa.Table) -> pa.Table:

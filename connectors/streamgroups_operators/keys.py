@@ -61,12 +61,26 @@ def newest_rows(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     {'key': ['b', 'a'], 'n': [2, 3]}
     """
     [numbers] = key_numbers(by, rows)
+    mask = is_newest(numbers)
+    # A filter keeps the chunks: ``take`` fails if they have more than 2 GiB.
+    return rows if mask.all() else rows.filter(pa.array(mask))
+
+
+def is_newest(numbers: KeyNumbers) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Returns which rows are the last one of their key.
+
+    Args:
+        numbers: the number of the key of each row, see :func:`key_numbers`.
+
+    >>> is_newest(np.array([0, 1, 0])).tolist()
+    [False, True, True]
+    """
     last = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
     # For a repeated index, NumPy assigns the last value.
     last[numbers] = np.arange(len(numbers))
-    is_last = np.zeros(len(numbers), bool)
-    is_last[last] = True
-    return rows if len(last) == len(numbers) else rows.filter(pa.array(is_last))
+    mask = np.zeros(len(numbers), bool)
+    mask[last] = True
+    return mask
 
 
 def rows_of_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -20,6 +21,7 @@ from streamgroups.state.manifest import Manifest
 from streamgroups.state.origins import Named, New, Unnamed
 from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.state.task_plan import RangePlan, TaskPlan
+from streamgroups_operators import merging
 from streamgroups_operators.function_operator import FunctionOperator, StateFunction
 from streamgroups_operators.keys import newest_rows, rows_of_keys
 from streamgroups_operators.operator import BatchTime, PartReader, State
@@ -177,7 +179,8 @@ def test_S10_however_batches_cut_the_records_state_and_output_are_the_same(
         if data.draw(st.booleans()):
             # An attempt that is replaced. It may have read further.
             query.run(records, first, data.draw(st.integers(first, len(records))))
-        rows += query.advance(records, first, end, data.draw(st.integers(1, 9)))
+        with patch.object(merging, "MAX_MERGE_BYTES", data.draw(st.sampled_from([1, 300, 1 << 30]))):
+            rows += query.advance(records, first, end, data.draw(st.integers(1, 9)))
     state: dict[Key, list[int]] = {}
     assert outputs(rows) == fold(state, list(enumerate(records)))
     assert states_of(query.stored(ALL_KEYS)) == state

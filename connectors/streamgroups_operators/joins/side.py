@@ -18,13 +18,13 @@ from streamgroups_operators.event_times import event_times
 from streamgroups_operators.joins.join_definition import JoinOperator
 from streamgroups_operators.keys import rows_of_keys
 from streamgroups_operators.large_tables import taken
+from streamgroups_operators.merging import first_within_limit
 from streamgroups_operators.operator import (
     BEFORE_ALL,
     Numbers,
     Part,
     PartReader,
     State,
-    first_to_merge,
     number_in,
     time_in,
 )
@@ -209,7 +209,7 @@ class Side:
         return pa.table([columns.get(it.name, pa.nulls(len(offsets), it.type)) for it in schema], schema=schema)
 
     def _merged(self, part: Part) -> Part:
-        first = first_to_merge(part)
+        first = first_within_limit(part)
         return part if first == len(part) - 1 else [*part[:first], self._read.whole(part[first:])]
 
     @property

@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups_operators.keys import key_numbers, newest_rows, rows_of_keys
-from streamgroups_operators.operator import Numbers, Part, PartReader, State, first_to_merge, number_in
+from streamgroups_operators.large_tables import taken
+from streamgroups_operators.merging import merged_newest
+from streamgroups_operators.operator import Numbers, Part, PartReader, State, number_in
 from streamgroups_operators.windows.window_definition import WindowDefinition, padded
 
 #: The part of the state with the edges without an end.
@@ -84,7 +86,7 @@ class OpenEdges:
         matched[order[is_matched] - starts.num_rows] = order[pairs[is_matched]]
         has_start = matched >= 0
         self._remove(stored, starts, matched[has_start])
-        return Ended(has_start, starts.take(pa.array(matched[has_start])))
+        return Ended(has_start, taken(starts, matched[has_start]))
 
     def _remove(self, stored: pa.Table, starts: pa.Table, ended: Numbers) -> None:
         still_open = np.ones(starts.num_rows, bool)
@@ -107,12 +109,7 @@ class OpenEdges:
         if not self._count:
             return ()
         part = [*self._part, *([pa.concat_tables(self._fresh)] if self._fresh else [])]
-        first = first_to_merge(part)
-        if first == len(part) - 1:
-            return part
-        rows = _newest(self._read.whole(part[first:]))
-        # An older segment can contain the start of a removed row, so only the first one leaves it out.
-        return [*part[:first], rows if first else _live(rows)]
+        return merged_newest(self._read, part, ["offset"], _is_live)
 
     @property
     def values(self) -> dict[str, int]:
@@ -120,13 +117,13 @@ class OpenEdges:
         return {OPEN_EDGES: self._count} if self._count else {}
 
 
-def _newest(rows: pa.Table) -> pa.Table:
-    return newest_rows(rows, ["offset"])
-
-
 def _live(rows: pa.Table) -> pa.Table:
-    rows = _newest(rows)
-    return rows.filter(pc.is_valid(rows["first"]))
+    rows = newest_rows(rows, ["offset"])
+    return rows.filter(_is_live(rows))
+
+
+def _is_live(rows: pa.Table) -> pa.ChunkedArray:
+    return pc.is_valid(rows["first"])
 
 
 def match(events: Numbers, is_end: Numbers) -> Numbers:

@@ -632,9 +632,9 @@ MUTANTS = (
     Mutant(
         "IE6",
         "windows",
-        "connectors/streamgroups_operators/windows/edges.py",
-        "rows if first else _live(rows)",
-        "_live(rows)",
+        "connectors/streamgroups_operators/merging.py",
+        "rows if first else rows.filter(is_live(rows))",
+        "rows.filter(is_live(rows))",
         "an edge that has ended is open again",
     ),
     Mutant(
