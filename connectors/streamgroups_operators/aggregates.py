@@ -11,7 +11,7 @@ Semantics"; :mod:`streamgroups.event_time.aggregates`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 from streamgroups.errors import AggregateOverflow
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
 from streamgroups.event_time.windows import Hopping, Session, Shape
+from streamgroups_operators import large_tables
+from streamgroups_operators.keys import key_numbers
 from streamgroups_operators.operator import Numbers
 from streamgroups_operators.plain_values import numbers_of
 
@@ -121,8 +123,34 @@ def add_up(aggregates: Aggregates, table: pa.Table, by: Sequence[str], also: Seq
         also: other columns, and Arrow's function to combine them.
 
     Raises:
-        AggregateOverflow: if a sum has no value of its type, as Spark's ARITHMETIC_OVERFLOW.
+        AggregateOverflow: if a sum has no value of its type, as Spark's ARITHMETIC_OVERFLOW, or if the values of a Python
+            aggregate have more than 2 GiB.
     """
+    found = [_added_up(aggregates, it, by, also) for it in divided(table, by)]
+    return found[0] if len(found) == 1 else pa.concat_tables(found)
+
+
+def divided(table: pa.Table, by: Sequence[str]) -> Iterator[pa.Table]:
+    """Divides the rows of a table by their keys, so that Arrow can group each part.
+
+    With keys of more than 2 GiB, ``group_by`` returns damaged arrays or ends the process. So do results such as ``max`` of
+    long texts.
+
+    Args:
+        table: the rows.
+        by: the key columns. All rows of a key are in one part.
+    """
+    if table.nbytes <= large_tables.MAX_BYTES:
+        yield table
+        return
+    [numbers] = key_numbers(by, table)
+    n_bytes = np.bincount(numbers, large_tables.row_bytes(table)).astype(np.int64)
+    parts = large_tables.cut(n_bytes)
+    for it in parts:
+        yield table if len(parts) == 1 else table.filter(pa.array((numbers >= it.start) & (numbers < it.stop)))
+
+
+def _added_up(aggregates: Aggregates, table: pa.Table, by: Sequence[str], also: Sequence[tuple[str, str]]) -> pa.Table:
     parts = [name for name in table.column_names if name[0] in "pn" and name[1:].isdigit()]
     combined = {part: how for part in parts if (how := _how(aggregates, part)) is not None}
     lists = [part for part in parts if part not in combined]
@@ -174,7 +202,13 @@ def _call(aggregates: Aggregates, part: str) -> str:
 def _chained(lists: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.Array:
     """Concatenates the lists of all rows of each group."""
     groups = rows.combine_chunks()
-    chosen = lists.combine_chunks().take(groups.flatten())
+    try:
+        chosen = lists.combine_chunks().take(groups.flatten())
+    except pa.ArrowInvalid:
+        raise AggregateOverflow(
+            f"The values of a Python aggregate in a window have {lists.nbytes:,} bytes, and Arrow stores at most 2 GiB of them.",
+            remedy="Use a shorter window, a column with smaller values, or an aggregate of Spark SQL.",
+        ) from None
     offsets = _ends(chosen)[_ends(groups)]
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), chosen.flatten())
 

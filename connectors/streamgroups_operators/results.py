@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.windows import PaneKind
 from streamgroups.partitions import TopicPartition
+from streamgroups_operators.large_tables import taken
 
 _OFFSET = "offset"
 
@@ -39,7 +41,8 @@ def positioned(tables: Sequence[pa.Table], schema: pa.Schema, place: TopicPartit
     if results:
         keys = [name for name in schema.names if name[0] == "k" and name[1:].isdigit()]
         order = [(name, "ascending") for name in ("end", "start", *keys)]
-        others.append(pa.concat_tables(results).sort_by(order))
+        rows = pa.concat_tables(results)
+        others.append(taken(rows, pc.sort_indices(rows, order).to_numpy()))
     columns = {"topic": place.topic, "partition": place.partition, _OFFSET: offset}
     values = {
         name: pa.scalar(value, schema.field(name).type) for name, value in columns.items() if name in schema.names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from unittest.mock import patch
 
 import hypothesis.strategies as st
@@ -10,14 +11,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from streamgroups.event_time.aggregates import parse_aggregate
+from streamgroups.errors import AggregateOverflow
+from streamgroups.event_time.aggregates import parse_aggregate, python_aggregate
 from streamgroups.event_time.windows import Hopping, Windowing
+from streamgroups.partitions import TopicPartition
 from streamgroups.state.joined_topics import JoinedTopics
-from streamgroups_operators import large_tables
+from streamgroups_operators import aggregates, large_tables
+from streamgroups_operators.aggregates import add_up
 from streamgroups_operators.joins.join_definition import How, JoinOperator
 from streamgroups_operators.joins.run import Input, JoinRun
 from streamgroups_operators.large_tables import row_bytes, slices, taken, taken_slice
 from streamgroups_operators.operator import BatchTime, PartReader, State, row_count
+from streamgroups_operators.results import positioned
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_operators.windows import panes
 from streamgroups_operators.windows.window_definition import state_schema
@@ -74,9 +79,9 @@ def test_a_few_rows_of_a_table_above_the_limit_of_one_array_are_found() -> None:
 
 
 def _windows(shape: Hopping, key: pa.DataType) -> WindowOperator:
-    aggregates = (parse_aggregate("n", "count(*)"),)
-    schema = state_schema(shape, pa.schema([("k0", key)]), aggregates)
-    return WindowOperator("windows", Windowing(shape), 0, 1, aggregates, schema, pa.schema([("r0", pa.int64())]))
+    count = (parse_aggregate("n", "count(*)"),)
+    schema = state_schema(shape, pa.schema([("k0", key)]), count)
+    return WindowOperator("windows", Windowing(shape), 0, 1, count, schema, pa.schema([("r0", pa.int64())]))
 
 
 def test_W7_records_for_dead_letters_are_not_copied_for_each_window() -> None:
@@ -91,6 +96,48 @@ def test_W7_records_for_dead_letters_are_not_copied_for_each_window() -> None:
     [call] = copied.call_args_list
     assert call.args[0].column_names == ["time", "k0"]
     assert len(call.args[1]) == 60 * n
+
+
+def test_W4_large_keys_are_grouped_in_parts_and_merged_by_their_bytes() -> None:
+    operator = _windows(Hopping(10, 10), pa.binary())
+    keys = [b"%02d" % i + b"x" * 1_000 for i in range(50)]
+    divided, sizes = aggregates.divided, []
+
+    def parts(rows: pa.Table, by: list[str]) -> Iterator[pa.Table]:
+        for it in divided(rows, by):
+            sizes.append(it.nbytes)
+            yield it
+
+    with (
+        patch.object(large_tables, "MAX_BYTES", 5_000),
+        patch.object(panes, "_MERGE_BYTES", 20_000),
+        patch.object(aggregates, "divided", parts),
+    ):
+        run = operator.begin(State(), PartReader(operator.schema), BatchTime(0))
+        for _ in range(2):
+            for key in keys:
+                run.add(pa.table({"time": [5, 5], "k0": pa.array([key, key])}))
+        run.add(pa.table({"time": [10], "k0": pa.array([b"z"])}))
+        _, [rows] = run.finish()
+    assert sorted(zip(rows["k0"].to_pylist(), rows["r0"].to_pylist(), strict=True)) == [(key, 4) for key in keys]
+    # The last key of a part can exceed the limit.
+    assert max(sizes) < 5_000 + 5 * 1_100
+
+
+def test_W4_values_of_a_python_aggregate_above_the_limit_of_arrow_are_an_error() -> None:
+    # The chunks share their bytes, so 2.2 GB need 1 MB only.
+    values = pa.array([[b"x" * 1_000_000]])
+    rows = pa.table({"k0": ["a"] * 2_200, "p0": pa.chunked_array([values] * 2_200)})
+    with pytest.raises(AggregateOverflow, match=r"have 2,200,\d+,\d+ bytes, and Arrow stores at most 2 GiB"):
+        add_up([python_aggregate(len, "value", returns="bigint")], rows, ["k0"], [])
+
+
+def test_W13_results_above_the_limit_are_sorted() -> None:
+    rows = pa.table({"start": [5, 0, 2], "end": [15, 10, 12], "k0": ["x" * 50] * 3, "pane": ["on time"] * 3})
+    schema = pa.schema([("k0", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+    with patch.object(large_tables, "MAX_BYTES", 100):
+        [found] = positioned([rows], schema, TopicPartition("flights", 3), 41)
+    assert found["start"].to_pylist() == [0, 2, 5]
 
 
 # ---- joins -----------------------------------------------------------------------------------------------------------

@@ -37,19 +37,20 @@ def test_a_merge_is_within_the_limit_and_leaves_few_segments(max_bytes: int) -> 
                 assert part[-1].nbytes <= max_bytes
     assert sum(it.num_rows for it in part) == 500
     assert all(first_to_merge([*it]) == 1 or sum(t.nbytes for t in it) > max_bytes for it in pairwise(part))
-    # Two neighbours have more bytes than the limit, except in the last segments, each of which has half of the rows.
+    # Two neighbours have more bytes than the limit, except the last ones. Each of those has half of the rows.
     assert len(part) <= 2 * 500 * 8 // max_bytes + 8
     assert written <= 500 * 7
 
 
 @pytest.mark.parametrize("max_bytes", [1, 2_000])
 def test_S10_replaced_and_removed_rows_leave_a_state_above_the_limit(max_bytes: int) -> None:
-    random, query, records = Random(5), Query(), []
+    random, query = Random(5), Query()
+    records: list[Record] = []
     state: dict[tuple[str | None, int | None], list[int]] = {}
     most = 0
     with patch.object(merging, "MAX_MERGE_BYTES", max_bytes):
         for i in range(150):
-            # 100 keys, of which 40 have a value: each record replaces or removes one.
+            # A third of the 100 keys has a value. Each record replaces or removes one.
             new = [Record(str(random.randrange(100)), 1, random.choice([1, None, None])) for _ in range(20)]
             query.advance([*records, *new], len(records), len(records) + 20)
             fold(state, list(enumerate(new, len(records))))

@@ -16,6 +16,7 @@ from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
 from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Shape, Windowing
 from streamgroups.json_values import time_ms_or_none
+from streamgroups_operators import large_tables
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_operators.windows import panes, sessions
 from unit_tests.extreme_times import EXTREME_TIMES_MS, LIMITS_MS
@@ -74,7 +75,12 @@ def test_S10_however_batches_cut_the_records_the_results_are_the_same(
     # The last record closes all other windows, so that their states are compared too.
     records = [*records, Record(START_MS + 10_000, "z", producer_ms=START_MS + 10_000)]
     max_records = data.draw(st.sampled_from([1, 10, 1_000]))
-    with patch.object(sessions, "_MAX_RECORDS", max_records), patch.object(panes, "_MERGE_ROWS", max_records):
+    with (
+        patch.object(sessions, "_MAX_RECORDS", max_records),
+        patch.object(panes, "_MERGE_ROWS", max_records),
+        patch.object(panes, "_MERGE_BYTES", data.draw(st.sampled_from([100, panes._MERGE_BYTES]))),
+        patch.object(large_tables, "MAX_BYTES", data.draw(st.sampled_from([1, 400, large_tables.MAX_BYTES]))),
+    ):
         manifest, rows = run_batches(Query(of), records, data, max_cuts=12)
     reference = Reference(of)
     for record in records:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from streamgroups_operators.aggregates import add_up
 from streamgroups_operators.keys import key_numbers
+from streamgroups_operators.large_tables import taken
 from streamgroups_operators.operator import Numbers
 from streamgroups_operators.windows.window_definition import WindowDefinition
 
@@ -53,9 +54,10 @@ def merge(definition: WindowDefinition, rows: pa.Table, watermarks_ms: Numbers, 
     firsts = np.zeros(numbers.max(initial=0) + 1, np.int64)
     # The last assignment counts, which is that of the first row.
     firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]
-    first = pa.array(firsts[merged["session"].to_numpy()])
-    for i, key in enumerate(definition.key_names):
-        merged = merged.add_column(i, key, rows[key].take(first))
+    if definition.key_names:
+        first = taken(rows.select(definition.key_names), firsts[merged["session"].to_numpy()])
+        for i, key in enumerate(definition.key_names):
+            merged = merged.add_column(i, key, first[key])
     return merged.drop_columns(["session"]).select([*definition.schema.names, FRESH])
 
 

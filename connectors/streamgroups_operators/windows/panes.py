@@ -16,7 +16,7 @@ from streamgroups.event_time.violations import Why
 from streamgroups.event_time.windows import Hopping, PaneKind
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.aggregates import add_up, arguments_of, in_windows, parts_of, results
-from streamgroups_operators.large_tables import slices, taken_slice
+from streamgroups_operators.large_tables import slices, taken, taken_slice
 from streamgroups_operators.operator import BatchTime, Numbers, Part, PartReader, State, number_in, row_count
 from streamgroups_operators.windows.shared_partials import RESERVED, Carried
 from streamgroups_operators.windows.window_definition import LATE, WindowDefinition
@@ -27,6 +27,8 @@ MAX_SEGMENTS = 8
 #: The number of rows from which the records of a batch are merged before its end. One merge of many records is cheaper
 #: than a merge of each of Spark's Arrow batches, and this limits their memory.
 _MERGE_ROWS = 100_000
+#: The same for their bytes, because keys and texts can be large.
+_MERGE_BYTES = 1 << 28
 #: After the name of a part: the part with the results of the last flush. The other one has the records since then.
 FLUSHED = " flushed"
 #: The end of the emitted windows, in the values of a state, if windows that are due wait for the next batch.
@@ -59,6 +61,7 @@ class PaneRun:
         self._until_ms = self._before_ms
         self._fresh: list[pa.Table] = []
         self._fresh_rows, self._merge_rows = 0, _MERGE_ROWS
+        self._fresh_bytes, self._merge_bytes = 0, _MERGE_BYTES
 
     def add_watermarks(self, watermarks: ProducerWatermarks) -> None:
         """See :meth:`Run.add_watermarks`."""
@@ -96,11 +99,13 @@ class PaneRun:
     def _append(self, rows: pa.Table) -> None:
         self._fresh.append(rows)
         self._fresh_rows += rows.num_rows
-        if self._fresh_rows >= self._merge_rows:
+        self._fresh_bytes += rows.nbytes
+        if self._fresh_rows >= self._merge_rows or self._fresh_bytes >= self._merge_bytes:
             merged = self._merged(pa.concat_tables(self._fresh))
-            self._fresh, self._fresh_rows = [merged], merged.num_rows
+            self._fresh, self._fresh_rows, self._fresh_bytes = [merged], merged.num_rows, merged.nbytes
             # With many keys a merge removes few rows, so the next one waits for as many new ones.
             self._merge_rows = max(_MERGE_ROWS, 2 * merged.num_rows)
+            self._merge_bytes = max(_MERGE_BYTES, 2 * merged.nbytes)
 
     def _merged(self, rows: pa.Table, *also: tuple[str, str]) -> pa.Table:
         by = [*self._definition.key_names, "start"]
@@ -211,7 +216,7 @@ def by_start(table: pa.Table) -> dict[int, pa.Table]:
     starts = np.unique(table["start"].to_numpy())
     if len(starts) == 1:
         return {int(starts[0]): table}
-    ordered = table.sort_by("start")
+    ordered = taken(table, np.argsort(table["start"].to_numpy(), kind="stable"))
     found, firsts = np.unique(ordered["start"].to_numpy(), return_index=True)
     ends = [*firsts[1:], ordered.num_rows]
     return {int(s): ordered.slice(a, b - a) for s, a, b in zip(found, firsts, ends, strict=True)}

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import Why
 from streamgroups.event_time.windows import PaneKind, Session
-from streamgroups_operators.aggregates import parts_of
+from streamgroups_operators import large_tables
+from streamgroups_operators.aggregates import divided, parts_of
 from streamgroups_operators.operator import (
     BEFORE_ALL,
     BatchTime,
@@ -39,7 +40,7 @@ _SESSIONS = "sessions"
 _EARLIEST = "earliest_end_ms"
 #: No session of the state starts before this time.
 _START = "earliest_start_ms"
-#: A batch with more records merges them in several steps, which limits the memory.
+#: A batch with more records, or with more bytes, merges them in several steps, which limits the memory.
 _MAX_RECORDS = 1_000_000
 
 
@@ -70,6 +71,7 @@ class SessionRun:
         self._next_end_ms = None if group is None else group.next_end_ms
         #: Records since the last merge, and the watermark and the closed time before each of them.
         self._fresh: list[tuple[pa.Table, Numbers, Numbers]] = []
+        self._fresh_bytes = 0
         #: Emitted and flushed sessions of the state, after the first merge.
         self._emitted: pa.Table | None = None
         self._closed: list[pa.Table] = []
@@ -102,7 +104,8 @@ class SessionRun:
         self._earliest_ms = first_ms if self._earliest_ms is None else min(first_ms, self._earliest_ms)
         start_ms = first_ms - self._shape.gap_ms
         self._start_ms = start_ms if self._start_ms is None else min(start_ms, self._start_ms)
-        if sum(it[0].num_rows for it in self._fresh) >= _MAX_RECORDS:
+        self._fresh_bytes += rows.nbytes
+        if sum(it[0].num_rows for it in self._fresh) >= _MAX_RECORDS or self._fresh_bytes > large_tables.MAX_BYTES:
             sessions = self._merged()
             ended = pc.less_equal(sessions["end"], self._time.closed_until_ms)
             self._closed.append(sessions.filter(ended))
@@ -120,7 +123,7 @@ class SessionRun:
         nothing = np.full(kept, BEFORE_ALL)
         watermarks = np.concatenate([nothing, *(it[1] for it in self._fresh)])
         closed = np.concatenate([nothing, *(it[2] for it in self._fresh)])
-        self._fresh = []
+        self._fresh, self._fresh_bytes = [], 0
         is_fresh = (np.arange(rows.num_rows) >= flushed).astype(np.int64)
         return merge(self._definition, rows.append_column(FRESH, pa.array(is_fresh)), watermarks, closed)
 
@@ -227,7 +230,7 @@ def _compare(definition: WindowDefinition, emitted: pa.Table, sessions: pa.Table
     rows = pa.concat_tables([sessions.select([*by, "late"]), emitted.select([*by, "late"])])
     rows = rows.append_column("row", pa.array(np.arange(rows.num_rows)))
     required = [("row", "min"), ("row", "max"), ("late", "min"), ("late", "max")]
-    grouped = rows.group_by(by, use_threads=False).aggregate(required)
+    grouped = pa.concat_tables(it.group_by(by, use_threads=False).aggregate(required) for it in divided(rows, by))
     # Groups have no order, so a row identifies its group.
     first, last = grouped["row_min"].to_numpy(), grouped["row_max"].to_numpy()
     count, remains = sessions.num_rows, first < sessions.num_rows

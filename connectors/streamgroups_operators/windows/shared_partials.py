@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from streamgroups.event_time.windows import Hopping
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.aggregates import add_up
+from streamgroups_operators.large_tables import taken
 from streamgroups_operators.merging import first_within_limit
 from streamgroups_operators.operator import Numbers, Part, PartReader, State, number_in
 from streamgroups_operators.windows.edges import OPEN, OpenEdges
@@ -37,6 +38,7 @@ _FOREVER = int(np.iinfo(np.int64).max // 2)
 #: The earliest end of an open window that counts a carried row, and of one that is not emitted.
 _OPEN_END, _NEXT_END = "carried_open_end_ms", "carried_next_end_ms"
 _MERGE_ROWS = 100_000
+_MERGE_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Carried:
         self._open_end_ms, self._next_end_ms = (number_in(state.values, it) for it in (_OPEN_END, _NEXT_END))
         self._fresh: list[pa.Table] = []
         self._fresh_rows, self._merge_rows = 0, _MERGE_ROWS
+        self._fresh_bytes, self._merge_bytes = 0, _MERGE_BYTES
         #: All rows, if the batch has read them, and how many of them were stored.
         self._rows: pa.Table | None = None
         self._stored = 0
@@ -96,10 +99,12 @@ class Carried:
         self._fresh.append(padded(rows, self._definition.schema))
         self._fresh_rows += rows.num_rows
         self.expect(rows["first"])
-        if self._fresh_rows >= self._merge_rows:
+        self._fresh_bytes += rows.nbytes
+        if self._fresh_rows >= self._merge_rows or self._fresh_bytes >= self._merge_bytes:
             self._fresh = [self._merged(pa.concat_tables(self._fresh))]
-            self._fresh_rows = self._fresh[0].num_rows
+            self._fresh_rows, self._fresh_bytes = self._fresh[0].num_rows, self._fresh[0].nbytes
             self._merge_rows = max(_MERGE_ROWS, 2 * self._fresh_rows)
+            self._merge_bytes = max(_MERGE_BYTES, 2 * self._fresh_bytes)
 
     def expect(self, first: pa.ChunkedArray) -> None:
         """Includes the first windows of new rows, also of edges, in these ends."""
@@ -155,7 +160,7 @@ class Carried:
         again = np.array(sorted(updated), np.int64)
         low, high = np.searchsorted(again, first), np.searchsorted(again, last, "right") - 1
         of_updated, which = spread(low, high, 1)
-        chosen = table.take(pa.array(np.concatenate([rows, of_updated])))
+        chosen = taken(table, np.concatenate([rows, of_updated]))
         return Due(until_ms, chosen.append_column("start", pa.array(np.concatenate([starts, again[which]]))))
 
     def _limited(self, first: Numbers, last: Numbers, watermark_ms: int) -> int:
