@@ -1,8 +1,8 @@
 """The records of pins: tasks write them before a side effect, and read them for it.
 
 Called by ``streamgroups_spark.stable_input.tasks`` in Python workers. A task writes one file with a segment for each source
-partition. The idempotency keys of a range are numbered when it is read: then all rows of a record are together, whatever
-tasks have written them. Source: SEMANTICS X7; :mod:`streamgroups.stable_input`.
+partition, or several segments if its rows are large. The idempotency keys of a range are numbered when it is read: then all
+rows of a record are together, whatever tasks have written them. Source: SEMANTICS X7; :mod:`streamgroups.stable_input`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups.errors import InvalidOption, PinDamaged, StreamGroupsError
+from streamgroups.errors import InvalidOption, PinDamaged
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input import idempotency
 from streamgroups.stable_input.pins import Pin, RecordSegment
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
 from streamgroups_operators.file_format import pack, segment_of, unpack
+from streamgroups_operators.large_tables import slices, taken
 from streamgroups_operators.operator import Numbers
 from streamgroups_operators.plain_values import in_utc
 
@@ -81,26 +82,16 @@ def write_records(
     _check_origin(others, sum(it.num_rows for it in given))
     if not parts:
         return []
-    # A batch of several chunks would become several segments.
-    segments = {tp: _one_segment(tp, pa.Table.from_batches(part)) for tp, part in sorted(parts.items())}
-    files.write(file, pack("{}", next(iter(segments.values())).schema, list(segments.values())))
-    return [
-        WrittenSegment(tp, RecordSegment(file, number, part.num_rows))
-        for number, (tp, part) in enumerate(segments.items())
-    ]
+    segments = [(tp, it) for tp, part in sorted(parts.items()) for it in _segments(pa.Table.from_batches(part))]
+    files.write(file, pack("{}", segments[0][1].schema, [it for _, it in segments]))
+    return [WrittenSegment(tp, RecordSegment(file, number, it.num_rows)) for number, (tp, it) in enumerate(segments)]
 
 
-def _one_segment(tp: TopicPartition, rows: pa.Table) -> pa.RecordBatch:
-    batches = rows.combine_chunks().to_batches()
-    if len(batches) > 1:
-        raise StreamGroupsError(
-            f"{tp}: the batch has {rows.nbytes:,} bytes of this partition, and Arrow stores at most 2 GiB of each column in one "
-            "batch.",
-            remedy="Set maxOffsetsPerTrigger or maxBytesPerTrigger to a smaller value, and start the query again.",
-            topic=tp.topic,
-            partition=tp.partition,
-        )
-    return batches[0]
+def _segments(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a partition in one segment, or in several if they are large."""
+    every = np.arange(rows.num_rows)
+    for it in slices((rows, every)):
+        yield from rows.slice(it.start, it.stop - it.start).combine_chunks().to_batches()
 
 
 class RecordFiles:
@@ -153,7 +144,7 @@ def read_records(files: RecordFiles, pin: Pin, group_id: str) -> pa.Table | None
     if not any(it.num_rows for it in tables):
         return None
     rows = pa.concat_tables(tables)
-    rows = rows.take(pc.sort_indices(rows, [("offset", "ascending")]))
+    rows = taken(rows, pc.sort_indices(rows, [("offset", "ascending")]).to_numpy())
     return rows.append_column(idempotency.COLUMN, _keys(rows["offset"].to_pylist(), pin, group_id))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -16,8 +17,9 @@ from streamgroups.stable_input.idempotency import COLUMN, idempotency_key
 from streamgroups.stable_input.pin_retention import Retention
 from streamgroups.stable_input.pins import Pin, PinFile, RecordSegment
 from streamgroups.state.file_names import StateFileName
+from streamgroups_operators import large_tables
 from streamgroups_operators.pin_store import PinStore, check_location, pin_files
-from streamgroups_operators.pinned_records import RecordFiles, read_records, write_records
+from streamgroups_operators.pinned_records import RecordFiles, _segments, read_records, write_records
 from unit_tests.fake_state_files import FakeStateFiles
 from unit_tests.work import work_of
 
@@ -66,6 +68,29 @@ def test_X7_a_smaller_batch_reads_a_part_of_a_segment() -> None:
     parts = [read(files, OffsetRange(P0, *part), written.segment) for part in ((10, 13), (13, 20))]
     assert parts[0] + parts[1] == read(files, whole, written.segment)
     assert [offset for offset, *_ in parts[0]] == [10, 11, 12]
+
+
+def test_X7_rows_above_the_limit_of_arrow_become_several_segments() -> None:
+    files, whole = FakeStateFiles(), OffsetRange(P0, 0, 10)
+    nested = pa.StructArray.from_arrays([pa.array(["x" * 100] * 30)], ["text"])
+    rows = batch(*((0, offset, f"{i}") for i in range(3) for offset in range(9, -1, -1))).append_column(
+        "nested", nested
+    )
+    with patch.object(large_tables, "MAX_BYTES", 1_000):
+        written = write_records(files, name(4), [rows.slice(0, 15), rows.slice(15)], [whole], [whole])
+        found = read(files, whole, *(it.segment for it in reversed(written)))
+    assert len(written) == 4
+    assert found == [(offset, f"{n}", key(offset, n)) for offset in range(10) for n in range(3)]
+
+
+def test_X7_rows_of_more_than_two_gib_are_written() -> None:
+    # The chunks share their bytes, so 2.2 GB need 1 MB only.
+    text = pa.StructArray.from_arrays([pa.array(["x" * 1_000_000])], ["text"])
+    rows = [batch((0, 0, "a")).append_column("nested", text)] * 2_200
+    with patch.object(large_tables, "MAX_BYTES", 30_000_000):
+        segments = _segments(pa.Table.from_batches(rows))
+        first = next(segments)
+    assert first.num_rows == 30
 
 
 def test_pinned_offsets_are_not_written_again() -> None:
