@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,8 @@ from streamgroups_spark.source import source_options as source
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "docs" / "site"))
 option_tables = importlib.import_module("option_tables")
+#: Without the embedded broker, whose files have names of Ivy and log4j.
+PACKAGES = [str(it) for it in sorted(Path("connectors").iterdir()) if it.is_dir() and it.name != "streamgroups_broker"]
 
 
 @pytest.mark.parametrize(
@@ -33,3 +38,26 @@ def test_a_default_of_the_reference_is_that_of_the_parser() -> None:
 @pytest.mark.parametrize("kind", ["source", "sink"])
 def test_an_option_has_values_and_a_meaning(kind: str) -> None:
     assert all(all(row) for row in option_tables.rows(kind))
+
+
+def test_messages_name_existing_options() -> None:
+    """A message with an option that does not exist has no remedy."""
+    of_spark = {"availableNow", "foreachBatch", "groupBy", "txnAppId", "withColumn", "withWatermark", "writeStream"}
+    known = {*source.OPTION_NAMES, *sink._NAMES, *sink._STREAM_NAMES, *of_spark, "eventTime", "processingTime"}
+    named = {
+        (word, str(path))
+        for package in ("streamgroups", *PACKAGES)
+        for path in sorted(Path(package).rglob("*.py"))
+        for text in _messages(ast.parse(path.read_text()))
+        for word in re.findall(r"(?<![.\w/-])[a-z]+(?:[A-Z][a-z]+)+\b(?![.(\w])", text)
+    }
+    assert {it for it in named if it[0] not in known} == set()
+    assert ("maxOffsetsPerTrigger", "connectors/streamgroups_kafka/membership/batch_watch.py") in named
+
+
+def _messages(module: ast.Module) -> Iterator[str]:
+    """The texts of a module with several words, without docstrings."""
+    docstrings = {id(it.value) for it in ast.walk(module) if isinstance(it, ast.Expr)}
+    for it in ast.walk(module):
+        if isinstance(it, ast.Constant) and isinstance(it.value, str) and " " in it.value and id(it) not in docstrings:
+            yield it.value

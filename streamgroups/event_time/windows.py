@@ -109,10 +109,10 @@ class EventTime:
     def __post_init__(self) -> None:
         if self.allowed_lateness_ms < 0:
             raise InvalidOption(
-                f"Option 'allowedLateness' is {self.allowed_lateness_ms}ms.", remedy="It must not be negative."
+                f"Option 'allowed_lateness' is {self.allowed_lateness_ms}ms.", remedy="It must not be negative."
             )
         if self.idle_timeout_ms is not None:
-            _reject_nothing(idleTimeout=self.idle_timeout_ms)
+            _reject_nothing(idle_timeout=self.idle_timeout_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def test_windows_as_users_write_them() -> None:
         (lambda: windowing_of(tumbling("5m"), "processingTime", "1m", None), "'allowed_lateness' cannot be combined"),
         (lambda: windowing_of(tumbling("5m"), "processingTime", None, "1m"), "'idle_timeout' cannot be combined"),
         (lambda: windowing_of(tumbling("5m"), "eventTime", "-1m", None), "'allowed_lateness' is '-1m'"),
-        (lambda: windowing_of(tumbling("5m"), "eventTime", None, "0s"), "'idleTimeout' is 0ms"),
+        (lambda: windowing_of(tumbling("5m"), "eventTime", None, "0s"), "'idle_timeout' is 0ms"),
         (
             lambda: windowing_of(session("5m"), "processingTime", None, None),
             "'boundary' is 'processingTime' for session",
