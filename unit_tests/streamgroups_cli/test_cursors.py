@@ -164,7 +164,7 @@ def test_G7_an_instance_that_was_evicted_is_reported(stream: CommandLine, instan
     instances.servers[0].answer({"do": "leave", "cursor": cursor})
     for command in ("get", "heartbeat", "commit"):
         result = stream("cursors", command, cursor)
-        assert (result.code, result.out) == (3, "")
+        assert (result.code, result.out) == (3, ""), result.err
         assert "It left. Other instances continue its partitions" in result.err
         assert "Join again with streamgroups cursors create." in result.err
 

@@ -285,8 +285,13 @@ def test_an_interrupted_savepoint_copies_no_further_files(world: World, monkeypa
     monkeypatch.setattr(copying, "_copy", copy)
     monkeypatch.setattr(copying, "_THREADS", 1)
     target = files_below(str(world.to), "board")
-    with pytest.raises(KeyboardInterrupt):
-        copying._copy_all("windows", target, [world.first, world.second], target, {})
+    # Processes of parallel tests ignore this signal.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            copying._copy_all("windows", target, [world.first, world.second], target, {})
+    finally:
+        signal.signal(signal.SIGINT, previous)
     assert copied == [world.first]
 
 

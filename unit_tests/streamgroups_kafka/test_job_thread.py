@@ -105,3 +105,13 @@ def test_a_finalizer_detects_the_collector_and_the_thread_does_not_wait_for_itse
     assert (is_collecting(), thread.may_wait()) == (False, True)
     assert not thread.start(thread.may_wait).result(10)
     thread.finish(lambda: None)
+
+
+def test_a_later_thread_with_the_same_identifier_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = JobThread("example")
+    assert thread.start(lambda: thread.is_current).result(10)
+    thread.finish(lambda: None).result(10)
+    thread._thread.join(10)
+    monkeypatch.setattr(threading, "get_ident", lambda: thread._thread.ident)
+    assert not thread.is_current
+    assert thread.may_wait()

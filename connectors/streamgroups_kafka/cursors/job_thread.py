@@ -150,7 +150,8 @@ class JobThread:
     @property
     def is_current(self) -> bool:
         """Whether the current code runs on this thread."""
-        return threading.get_ident() == self._thread.ident
+        # A new thread can have the identifier of one that has ended.
+        return threading.get_ident() == self._thread.ident and not self._has_ended
 
     def may_wait(self) -> bool:
         """Returns whether the current code may wait for a job of this thread.
