@@ -80,7 +80,7 @@ def folded(settings: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
     streamgroups.errors.InvalidOption: Options 'kafka.acks' and 'kafka.ACKS' are the same option. Set only one of them.
     """
     pairs = list(settings)
-    _check_once((name for name, _ in pairs), KAFKA)
+    check_once((name for name, _ in pairs), KAFKA)
     return {_folded(name): value for name, value in pairs}
 
 
@@ -98,7 +98,20 @@ def _folded(name: str) -> str:
     return name.strip().lower()
 
 
-def _check_once(names: Iterable[str], prefix: str = "") -> None:
+def check_once(names: Iterable[str], prefix: str = "") -> None:
+    """Rejects names of options that differ only in case or in spaces around them.
+
+    Args:
+        names: the names.
+        prefix: precedes each name in the error.
+
+    Raises:
+        InvalidOption: for the first two such names.
+
+    >>> check_once(["topic", "Topic"])
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Options 'topic' and 'Topic' are the same option. Set only one of them.
+    """
     for first, other in repeated_names(names):
         what = f"Options '{prefix}{first}' and '{prefix}{other}' are the same option."
         raise InvalidOption(what, remedy="Set only one of them.")
@@ -123,7 +136,7 @@ def own_and_kafkas(
     """
     own: dict[str, str] = {}
     kafkas: list[tuple[str, str]] = []
-    _check_once(options)
+    check_once(options)
     for name, value in options.items():
         if name.lower().startswith(KAFKA):
             kafkas.append((name[len(KAFKA) :], value))

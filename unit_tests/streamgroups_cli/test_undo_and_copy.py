@@ -194,11 +194,12 @@ def test_O2_a_file_that_cannot_be_read_is_skipped(board: CommandLine, tmp_path: 
     assert "No undo file of group 'board' in this cluster is in" in result.err
 
 
-def test_O2_a_damaged_file_of_the_group_is_not_skipped(board: CommandLine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["board", "2-groups"])
+def test_O2_a_damaged_file_of_the_group_is_not_skipped(board: CommandLine, tmp_path: Path, name: str) -> None:
     """The undo of an older change would be another one."""
     board("groups", "reset", "board", "--all-topics", "--to-earliest", "--execute")
     (file,) = tmp_path.rglob("undo-board-*.json")
-    damaged = file.with_name("undo-board-20991231T000000000Z.json")
+    damaged = file.with_name(f"undo-{name}-20991231T000000000Z.json")
     damaged.write_text("{")
     result = board("groups", "undo", "board", "--execute", "--allow-progress")
     assert (result.code, str(damaged) in result.err) == (2, True)

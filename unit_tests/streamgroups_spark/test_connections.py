@@ -106,6 +106,7 @@ def test_a_registration_names_the_file_of_the_program(file: Path, monkeypatch: p
         ),
         (lambda: KafkaSink(connection="prod", topic=" "), "Option 'topic' is empty"),
         (lambda: KafkaSink(connection="prod", transaction_timeout="9"), "which is not a duration"),
+        (lambda: KafkaSink(connection="prod", transaction_timeout="30 days"), "transaction_timeout is 30 days"),
         (lambda: KafkaSink(topic="out"), "Option 'kafka.bootstrap.servers' is missing"),
     ],
 )

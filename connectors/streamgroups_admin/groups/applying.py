@@ -64,9 +64,9 @@ def apply(
         PartlyDone: if some partitions were changed and some were not. The error names the file with the rest.
         StreamGroupsError: if no partition was changed: the first failure. If it is unknown whether one was changed, the
             file that undoes the change stays, and the error names it.
-        KeyboardInterrupt: at Ctrl-C, after a message with the same content.
+        KeyboardInterrupt: at Ctrl-C, with the same text, which is also a message.
     """
-    account, interrupted = _Account(), None
+    account, is_interrupted = _Account(), False
     total = sum(map(len, changes.values()))
     for group_id, partitions in changes.items():
         try:
@@ -78,17 +78,17 @@ def apply(
             # An error of the connection, or of the coordinator, is the reason of all partitions of this group
             # without a result.
             account.fail_rest(group_id, partitions, e)
-        except KeyboardInterrupt as e:
-            interrupted = e
+        except KeyboardInterrupt:
+            is_interrupted = True
             account.fail_rest(group_id, partitions, _interrupted(group_id, is_live=group_id in live))
             for later, not_reached in changes.items():
                 account.fail_rest(later, not_reached, StreamGroupsError(_INTERRUPTED))
             break
     if any(account.failures.values()):
         failed = _failed(cluster, changes, account, undo, verb)
-        if interrupted is not None:
+        if is_interrupted:
             cluster.notify(str(failed))
-            raise interrupted
+            raise KeyboardInterrupt(str(failed)) from failed
         raise failed
     how_to_undo = f" Undo it with: {undo.command}" if undo.command else ""
     cluster.notify(f"{total} partition{'' if total == 1 else 's'} {verb}.{how_to_undo}")

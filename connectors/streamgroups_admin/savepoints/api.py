@@ -215,6 +215,7 @@ List the savepoints with: streamgroups savepoint list LOCATION.
                 the group has read partitions that the savepoint does not have.
             InvalidOption: if arguments contradict each other, or one is missing.
             PartlyDone: if some offsets were committed and some were not.
+            KeyboardInterrupt: at Ctrl-C. Its text names the commands that complete and undo the restore.
             BrokerUnreachable: if no broker responds within 10 seconds.
         """
         wait_s = parse_duration_ms(wait, option="wait") / 1_000

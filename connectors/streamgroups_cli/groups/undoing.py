@@ -29,6 +29,8 @@ from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 
 _NAME = re.compile(r"undo-(?P<label>.*)-(?P<stamp>\d{8}T\d+Z)(?:-(?P<number>\d+))?\.json")
+#: The label of a file of several groups.
+_SEVERAL = re.compile(r"\d+-groups")
 #: The maximum number of partitions in an error.
 _MAX_SHOWN = 5
 
@@ -68,8 +70,8 @@ def _last_change(cluster: Cluster, group_id: str) -> tuple[Path, Mapping[TopicPa
         try:
             filed = read_offsets_file(path, None).get(group_id)
         except InvalidOption as e:
-            if found["label"] == label(group_id):
-                # The last change of this group. An older file would undo another one.
+            if found["label"] == label(group_id) or _SEVERAL.fullmatch(found["label"]):
+                # It can be the last change of this group. An older file would undo another one.
                 raise
             print_message(f"Warning: An undo file is skipped: {e.what}")
             continue

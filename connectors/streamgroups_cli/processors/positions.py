@@ -143,6 +143,10 @@ def reset_groups(groups: Sequence[ProcessorGroup], text: str) -> list[str]:
                 changed.append(group_id)
         except StreamGroupsError as e:
             raise after_resets(changed, e) from (e if changed else None)
+        except KeyboardInterrupt:
+            if changed:
+                print_message(str(after_resets(changed, StreamGroupsError("The command was interrupted."))))
+            raise
     return changed
 
 

@@ -28,7 +28,7 @@ from streamgroups_kafka.client.jaas import (
     store_properties,
     words,
 )
-from streamgroups_kafka.client.setting_values import check_value
+from streamgroups_kafka.client.setting_values import checked_value
 
 #: librdkafka's properties for all clients.
 COMMON = words(
@@ -290,7 +290,7 @@ class Translation:
         Raises:
             InvalidOption: if the value has another form, or another option has set the property to another value.
         """
-        check_value(name, value, origin)
+        value = checked_value(name, value, origin)
         if self.properties.get(name, value) != value:
             raise InvalidOption(
                 f"Options 'kafka.{self.origin[name]}' and 'kafka.{origin}' set the same property to different values.",

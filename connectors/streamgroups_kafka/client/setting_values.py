@@ -2,8 +2,8 @@
 
 Called by :mod:`streamgroups_kafka.client.java_settings` for each setting, and by the options of the sink. librdkafka reads a number
 with C's ``strtol``: it ignores a suffix, a number with a leading zero is octal, and only the last 32 bits are used. So
-``session.timeout.ms=45s`` would be 45 ms. The Java client rejects such values. Source: librdkafka 2.16, ``rdkafka_conf.c``; Kafka's
-``ConfigDef``.
+``session.timeout.ms=45s`` would be 45 ms. The Java client rejects a suffix, and reads zeros and a sign ``+`` in front as here. Source:
+librdkafka 2.16, ``rdkafka_conf.c``; Kafka's ``ConfigDef``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ FLAGS = words(
     socket.nagle.disable
     """
 )
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})")
-_INT32 = 2**31
+_NUMBER = re.compile(r"(?P<sign>[+-]?)0*(?P<digits>[0-9]{1,19})")
+_MAX_INT32 = 2**31 - 1
+#: librdkafka's spellings.
+_FLAG_VALUES = {"true": "true", "t": "true", "1": "true", "false": "false", "f": "false", "0": "false"}
 
 
-def check_value(name: str, value: str, origin: str) -> None:
-    """Checks the form of a value. librdkafka checks its range.
+def checked_value(name: str, value: str, origin: str) -> str:
+    """Returns the value in the form that librdkafka reads as Java does. librdkafka checks its range.
 
     Args:
         name: librdkafka's name.
@@ -51,17 +53,23 @@ def check_value(name: str, value: str, origin: str) -> None:
         InvalidOption: if it is not a number, or neither true nor false. It does not contain the value, which can be a secret by
             mistake.
 
-    >>> check_value("socket.timeout.ms", "9000", "request.timeout.ms")
-    >>> check_value("socket.timeout.ms", "9s", "request.timeout.ms")
+    >>> checked_value("socket.timeout.ms", "09000", "request.timeout.ms")
+    '9000'
+    >>> checked_value("socket.timeout.ms", "9s", "request.timeout.ms")
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Option 'kafka.request.timeout.ms' is not a whole number of 32 bits. Write a number \
-without a unit, such as 45000.
+    streamgroups.errors.InvalidOption: Option 'kafka.request.timeout.ms' is not a whole number. Write digits without a \
+unit, such as 45000.
+    >>> checked_value("check.crcs", "1", "check.crcs")
+    'true'
     """
     if name in NUMBERS:
-        number_of(value, origin)
-    elif name in FLAGS and value.lower() not in ("true", "false"):
-        # librdkafka accepts ``t``, ``f``, ``1`` and ``0`` too.
-        raise InvalidOption(f"Option 'kafka.{origin}' is neither true nor false.", remedy="Write true or false.")
+        return str(number_of(value, origin))
+    if name in FLAGS:
+        flag = _FLAG_VALUES.get(value.lower())
+        if flag is None:
+            raise InvalidOption(f"Option 'kafka.{origin}' is neither true nor false.", remedy="Write true or false.")
+        return flag
+    return value
 
 
 def number_of(value: str, origin: str) -> int:
@@ -72,14 +80,20 @@ def number_of(value: str, origin: str) -> int:
         origin: the name of the option, for the error.
 
     Raises:
-        InvalidOption: if it is not a number of 32 bits, or has a unit, a separator, a sign ``+`` or a leading zero.
+        InvalidOption: if it is not a number of 32 bits, or has a unit or a separator.
 
     >>> number_of("-1", "compression.zstd.level")
     -1
     """
-    if _NUMBER.fullmatch(value) is None or not -_INT32 <= int(value) < _INT32:
+    found = _NUMBER.fullmatch(value)
+    if found is None:
         raise InvalidOption(
-            f"Option 'kafka.{origin}' is not a whole number of 32 bits.",
-            remedy="Write a number without a unit, such as 45000.",
+            f"Option 'kafka.{origin}' is not a whole number.", remedy="Write digits without a unit, such as 45000."
         )
-    return int(value)
+    number = int(found["digits"])
+    if number > _MAX_INT32:
+        raise InvalidOption(
+            f"Option 'kafka.{origin}' is a number of more than 32 bits.",
+            remedy=f"librdkafka reads numbers up to {_MAX_INT32}.",
+        )
+    return -number if found["sign"] == "-" else number

@@ -19,7 +19,7 @@ from streamgroups.dlq.letter import COLUMN
 from streamgroups.dlq.limits import DeadLetters
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import is_subscribed
-from streamgroups.option_values import KAFKA, folded, without_prefix
+from streamgroups.option_values import KAFKA, check_once, folded, without_prefix
 from streamgroups.query.position_options import STARTING
 from streamgroups_kafka.client.java_settings import connection_settings
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
@@ -239,6 +239,7 @@ def _connection(df: DataFrame) -> tuple[str | None, dict[str, str]]:
 
 
 def _reading(topic: str, options: Mapping[str, str]) -> dict[str, str]:
+    check_once(options)
     given = {name.lower(): name for name in options}
     of_the_read = (
         "subscribe",

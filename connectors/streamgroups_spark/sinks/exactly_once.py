@@ -31,6 +31,7 @@ from streamgroups.dlq.limits import DeadLetters
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.json_values import MAX_INT32
 from streamgroups.option_values import KAFKA, folded, without_prefix
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.connected import check_explicit
@@ -127,7 +128,13 @@ class KafkaSink:
         """The options of the sink for ``writeStream.format("streamgroups")``, and for ``write``."""
         timeout_ms = None
         if self.transaction_timeout is not None:
-            timeout_ms = str(parse_duration_ms(self.transaction_timeout, option="transaction_timeout"))
+            parsed_ms = parse_duration_ms(self.transaction_timeout, option="transaction_timeout")
+            if parsed_ms > MAX_INT32:
+                raise InvalidOption(
+                    f"transaction_timeout is {self.transaction_timeout}, which Kafka's protocol cannot contain.",
+                    remedy="Use at most the broker's transaction.max.timeout.ms, which is 15 minutes by default.",
+                )
+            timeout_ms = str(parsed_ms)
         given = {
             "connection": self.connection,
             "topic": self.topic,
