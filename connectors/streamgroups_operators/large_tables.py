@@ -47,15 +47,18 @@ def slices(*chosen: tuple[pa.Table, Numbers]) -> list[slice]:
 
 
 def cut(sizes: Numbers) -> list[slice]:
-    """Returns slices within the limit.
+    """Returns slices within the limit. An element above it is a slice of its own.
 
     Args:
         sizes: the bytes of each element.
 
     >>> cut(np.array([MAX_BYTES, 1, 1]))
     [slice(0, 1, None), slice(1, 3, None)]
+    >>> cut(np.array([1, MAX_BYTES + 1, 1]))
+    [slice(0, 1, None), slice(1, 2, None), slice(2, 3, None)]
     """
-    firsts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // MAX_BYTES, prepend=-1)).tolist()
+    is_first = np.diff((np.cumsum(sizes) - sizes) // MAX_BYTES, prepend=-1) > 0
+    firsts = np.flatnonzero(is_first | (sizes > MAX_BYTES)).tolist()
     return [slice(*it) for it in pairwise([*firsts, len(sizes)])]
 
 

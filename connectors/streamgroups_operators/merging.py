@@ -3,7 +3,7 @@
 Called by ``function_operator``, ``windows`` and ``joins``. The newest segments of a part are merged, so that it has few of them
 (``operator.first_to_merge``). Segments that have more bytes than the limit together stay apart: a merge is in the memory of a
 task. Then rows that newer segments replace would stay for good. So an older segment is written again without them, when
-they are more than half of its rows. Source: SEMANTICS S10; log-structured merge trees.
+they are more than half of its rows or bytes. Source: SEMANTICS S10; log-structured merge trees.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.keys import is_newest, key_numbers, newest_rows
+from streamgroups_operators.large_tables import row_bytes
 from streamgroups_operators.operator import Part, PartReader, first_to_merge
 
 #: A merge of several segments has at most this number of bytes.
@@ -69,17 +70,18 @@ def _without_replaced(
     read: PartReader, part: Part, by: Sequence[str], is_live: Callable[[pa.Table], pa.ChunkedArray]
 ) -> Part:
     """A part without the segments most of whose rows are replaced. Only their keys are in memory at once."""
-    keys, live = [], []
+    keys, live, sizes = [], [], []
     for rows in read.each(part):
         keys.append(rows.select(list(by)))
         live.append(is_live(rows).to_numpy())
+        sizes.append(row_bytes(rows))
     numbers = np.concatenate(key_numbers(by, *keys))
     # A row without a value is necessary while an older segment has a row of its key.
     is_needed = is_newest(numbers) & (np.concatenate(live) | ~is_newest(numbers[::-1])[::-1])
     found: list[Segment | pa.Table] = []
     ends = np.cumsum([it.num_rows for it in keys])
-    for segment, needed in zip(part, np.split(is_needed, ends[:-1]), strict=True):
-        if needed.sum() * 2 >= len(needed):
+    for segment, needed, n_bytes in zip(part, np.split(is_needed, ends[:-1]), sizes, strict=True):
+        if needed.sum() * 2 >= len(needed) and n_bytes[needed].sum() * 2 >= n_bytes.sum():
             found.append(segment)
         elif needed.any():
             found.append(read.whole([segment]).filter(pa.array(needed)))

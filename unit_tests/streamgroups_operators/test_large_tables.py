@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
+from typing import Any
 from unittest.mock import patch
 
 import hypothesis.strategies as st
@@ -13,10 +15,11 @@ from hypothesis import given
 
 from streamgroups.errors import AggregateOverflow
 from streamgroups.event_time.aggregates import parse_aggregate, python_aggregate
+from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.windows import Hopping, Windowing
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.joined_topics import JoinedTopics
-from streamgroups_operators import aggregates, large_tables
+from streamgroups_operators import aggregates, large_tables, merging, store
 from streamgroups_operators.aggregates import add_up
 from streamgroups_operators.joins.join_definition import How, JoinOperator
 from streamgroups_operators.joins.run import Input, JoinRun
@@ -173,3 +176,51 @@ def test_W18_matches_are_emitted_in_slices() -> None:
     assert sum(it.num_rows for it in output) == 95
     assert len(output) == 10
     assert max(it.nbytes for it in output) < 12_000
+
+
+def test_W7_a_large_key_is_grouped_apart_from_others() -> None:
+    """Otherwise its values fail together with those of keys before it."""
+    rows = pa.table({"key": ["a"] * 3 + ["b"] * 5 + ["c"], "value": [b"x" * 100] * 9})
+    with patch.object(large_tables, "MAX_BYTES", 400):
+        assert [it["key"].unique().to_pylist() for it in aggregates.divided(rows, ["key"])] == [["a"], ["b"], ["c"]]
+
+
+class _Uncombined:
+    """A table with more than 2 GiB in a struct."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+
+    def combine_chunks(self) -> pa.Table:
+        raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rows, name)
+
+
+def test_rows_that_cannot_be_combined_have_few_chunks() -> None:
+    rows = pa.table({"value": pa.chunked_array([["x" * 100]] * 9)})
+    with patch.object(large_tables, "MAX_BYTES", 400):
+        found = store._combined(_Uncombined(rows))
+    assert found == rows
+    assert [len(it) for it in found["value"].chunks] == [4, 4, 1]
+
+
+def test_W19_rows_of_intervals_that_are_added_up_leave_a_state_above_the_limit() -> None:
+    hour_ms = 3_600_000
+    shape, aggregate = Hopping(hour_ms, hour_ms), (parse_aggregate("s", "max(doc)"),)
+    columns = pa.schema([("k0", pa.string()), ("a0", pa.string())])
+    schema = state_schema(shape, columns, aggregate, EventShape.INTERVAL)
+    results = pa.schema([("r0", pa.string())])
+    windowing = Windowing(shape)
+    operator = WindowOperator("w", windowing, 0, 1, aggregate, schema, results, event_shape=EventShape.INTERVAL)
+    random, state, n_bytes = Random(1), State(), []
+    with patch.object(merging, "MAX_MERGE_BYTES", 100_000):
+        for i in range(200):
+            keys = [str(it) for it in random.sample(range(85), 8)]
+            times = {"time": [i] * 8, "until": [24 * hour_ms] * 8}
+            run = operator.begin(state, PartReader(operator.schema), BatchTime(0))
+            run.add(pa.table({**times, "k0": keys, "a0": ["x" * 1_000] * 8, "offset": range(i * 8, i * 8 + 8)}))
+            state, _ = run.finish()
+            n_bytes.append(sum(it.nbytes for it in state.parts["intervals"]))
+    assert max(n_bytes) < 4 * 85_000, "1.6 MB have been added up"

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from streamgroups_operators import merging
+from streamgroups_operators.function_operator import FunctionOperator
 from streamgroups_operators.keys import newest_rows
 from streamgroups_operators.merging import first_within_limit
-from streamgroups_operators.operator import first_to_merge
+from streamgroups_operators.operator import BatchTime, PartReader, State, first_to_merge
 from unit_tests.streamgroups_operators.test_function_operator import ALL_KEYS, Query, Record, fold, states_of
 
 
@@ -60,3 +61,26 @@ def test_S10_replaced_and_removed_rows_leave_a_state_above_the_limit(max_bytes: 
             most = max(most, rows) if i > 30 else most
     assert most < 300, "3,000 records have been read"
     assert states_of(query.stored([*ALL_KEYS, *((str(i), 1) for i in range(100))])) == state
+
+
+def test_S10_replaced_large_rows_among_small_ones_leave_a_state_above_the_limit() -> None:
+    """Small rows of new keys outnumber the large rows of a few keys that each batch replaces."""
+
+    def last(_state: pa.Table, records: pa.Table, _time: object) -> tuple[pa.Table, pa.Table]:
+        return records.select(["k", "doc"]), records.select(["k"]).slice(0, 0)
+
+    rows = pa.schema([("k", pa.string()), ("doc", pa.binary())])
+    operator = FunctionOperator("last", last, ("k",), rows, pa.schema([("k", pa.string())]))
+    random, state, n_bytes = Random(1), State(), []
+    with patch.object(merging, "MAX_MERGE_BYTES", 100_000):
+        for i in range(300):
+            hot, new = random.sample([f"hot-{n}" for n in range(65)], 8), [f"{i}-{n}" for n in range(12)]
+            docs = [b"x" * 1_000] * 8 + [b"y"] * 12
+            records = pa.table({"k": hot + new, "doc": docs, "offset": range(20), "partition": [0] * 20})
+            run = operator.begin(state, PartReader(operator.schema), BatchTime(i))
+            run.add(records)
+            state, _ = run.finish()
+            state = State({name: [it.combine_chunks() for it in part] for name, part in state.parts.items()})
+            n_bytes.append(sum(it.nbytes for it in state.parts["rows"]))
+    live = 65 * 1_000 + 12 * 300 * 20
+    assert max(n_bytes) < 4 * live, "2.4 MB of large rows have been replaced"

@@ -21,8 +21,7 @@ from streamgroups.event_time.windows import Hopping
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.aggregates import add_up
 from streamgroups_operators.large_tables import taken
-from streamgroups_operators.merging import first_within_limit
-from streamgroups_operators.operator import Numbers, Part, PartReader, State, number_in
+from streamgroups_operators.operator import Numbers, Part, PartReader, State, first_to_merge, number_in
 from streamgroups_operators.windows.edges import OPEN, OpenEdges
 from streamgroups_operators.windows.grid import first_after, last_ended, spread
 from streamgroups_operators.windows.window_definition import LATE, WindowDefinition, padded
@@ -215,7 +214,8 @@ class Carried:
         return {name: of for name, of in ((INTERVALS, self._compact(part)), (OPEN, self.edges.part())) if of}
 
     def _compact(self, part: Part) -> Part:
-        if not part or (first := first_within_limit(part)) == len(part) - 1:
+        # Without a limit of bytes: the rows are added up, so a merge can have far fewer of them.
+        if not part or (first := first_to_merge(part)) == len(part) - 1:
             return part
         return [*part[:first], self._merged(self._read.whole(part[first:]))]
 
