@@ -52,6 +52,15 @@ class World:
         self, name: str, *, commit_on_get: bool = True, starting: Mapping[TopicPartition, int] | None = None
     ) -> InstanceSession:
         """Adds an instance. By default it has found a new group, and starts at offset 0."""
+        session = self.new_session(name, commit_on_get=commit_on_get, starting=starting)
+        session.join(1_000, lambda: False)
+        self.settle()
+        return session
+
+    def new_session(
+        self, name: str, *, commit_on_get: bool = True, starting: Mapping[TopicPartition, int] | None = None
+    ) -> InstanceSession:
+        """Returns an instance that has not joined yet."""
         offsets = dict.fromkeys(self.partitions, 0) if starting is None else starting
         ids = TopicIds(self.cluster, self.clock)
         identity = ids.of(["flights"])["flights"]
@@ -74,8 +83,6 @@ class World:
             wait_timeout_ms=0,
         )
         self.sessions.append(session)
-        session.join(1_000, lambda: False)
-        self.settle()
         return session
 
     def settle(self) -> None:

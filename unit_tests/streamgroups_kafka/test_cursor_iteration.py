@@ -18,7 +18,7 @@ from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, MetadataStore
 from streamgroups.retry import comes_true
-from streamgroups_kafka.cursors.closing import ClosableMetadataStore
+from streamgroups_kafka.cursors.closing import ClosableMetadataStore, Closed
 from streamgroups_kafka.cursors.instance_session import InstanceSession
 from streamgroups_kafka.cursors.iteration import Iteration
 from unit_tests.streamgroups_kafka.test_cursor_instance import GROUP, P0, TIMEOUT_MS, World
@@ -37,7 +37,7 @@ class Run:
     """One iteration of an instance."""
 
     def __init__(self, world: World, *, limit: int = 10_000) -> None:
-        self.closed = threading.Event()
+        self.closed = Closed()
         self.session = world.join("a")
         self.iteration = Iteration(
             self.session,
@@ -164,6 +164,12 @@ def test_G12_an_iterator_without_references_commits_before_the_program_continues
     assert (world.committed(), world.group.owners()) == (4, {})
 
 
+def test_an_iterator_that_is_deleted_before_its_first_message_leaves(world: World) -> None:
+    run = Run(world)
+    del run.messages
+    assert run.session.has_departed
+
+
 def test_G6_an_iteration_whose_lease_has_expired_commits_nothing(world: World) -> None:
     world.cluster.produce(P0, 25)
     run = Run(world)
@@ -196,11 +202,13 @@ class StoreAtExit:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_G12_the_exit_of_the_interpreter_commits_and_the_next_owner_applies_a_reset(
-    world: World, is_reset: bool
+    world: World, is_reset: bool, is_closed: bool
 ) -> None:
-    closed = threading.Event()
+    """Its executors end first. Then a thread can end its iteration before the cursors are closed."""
+    closed = Closed()
     store: Any = world.metadata_store
     at_exit = StoreAtExit(store)
     unclosed: Any = ClosableMetadataStore(at_exit, closed)
@@ -211,8 +219,9 @@ def test_G12_the_exit_of_the_interpreter_commits_and_the_next_owner_applies_a_re
     if is_reset:
         world.request_reset({P0: 20})
     at_exit.close()
-    closed.set()
-    run.closed.set()
+    if is_closed:
+        closed.set()
+        run.closed.set()
     run.iteration.end()
     assert (world.committed(), world.group.owners()) == (4, {})
     world.metadata_store = store
@@ -232,11 +241,10 @@ def test_G12_a_program_that_ends_in_its_loop_has_committed_the_processed_message
 _PROGRAM = """
 import atexit
 import sys
-import threading
 
 sys.path[:0] = [".", "connectors"]
 from streamgroups_kafka.client.owner_thread import OwnerThread
-from streamgroups_kafka.cursors.closing import ClosableMetadataStore
+from streamgroups_kafka.cursors.closing import ClosableMetadataStore, Closed
 from streamgroups_kafka.cursors.iteration import Iteration
 from unit_tests.streamgroups_kafka.test_cursor_instance import P0, World
 
@@ -252,7 +260,7 @@ class ThreadedStore:
         self.owner.run(lambda: self.store.write(*request))
 
 
-world, closed = World(), threading.Event()
+world, closed = World(), Closed()
 world.metadata_store = ClosableMetadataStore(ThreadedStore(world.metadata_store), closed)
 world.cluster.produce(P0, 25)
 iteration = Iteration(world.join("a"), limit=10, idle_timeout_ms=None, clock=world.clock, closed=closed)

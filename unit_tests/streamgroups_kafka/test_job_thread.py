@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -104,6 +106,57 @@ def test_a_finalizer_detects_the_collector_and_the_thread_does_not_wait_for_itse
     assert found == [True, False]
     assert (is_collecting(), thread.may_wait()) == (False, True)
     assert not thread.start(thread.may_wait).result(10)
+    thread.finish(lambda: None)
+
+
+def test_the_collector_runs_on_one_thread_and_others_wait() -> None:
+    thread, begins, continues = JobThread("example"), threading.Event(), threading.Event()
+
+    def collect() -> None:
+        Finalized(lambda: (begins.set(), continues.wait(10)))
+        gc.collect()
+
+    gc.collect()
+    collecting = threading.Thread(target=collect)
+    collecting.start()
+    assert begins.wait(10)
+    found = [is_collecting(), thread.may_wait()]
+    continues.set()
+    collecting.join(10)
+    assert found == [False, True]
+    thread.finish(lambda: None)
+
+
+def test_the_error_of_a_job_keeps_no_variables_of_its_callers() -> None:
+    class Variable:
+        """Belongs to a caller."""
+
+    thread = JobThread("example")
+
+    def call() -> weakref.ref[Variable]:
+        variable = Variable()
+        with pytest.raises(ZeroDivisionError):
+            thread.start(lambda: 1 // 0).result(10)
+        return weakref.ref(variable)
+
+    gc.disable()
+    try:
+        variable = call()
+        # Until then, the thread has the job.
+        thread.finish(lambda: None).result(10)
+        assert variable() is None
+    finally:
+        gc.enable()
+
+
+def test_a_forked_process_has_no_thread_and_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = JobThread("example")
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: 0)
+        with pytest.raises(ThreadEnded):
+            thread.start(lambda: None)
+        assert not thread.may_wait()
+    assert thread.may_wait()
     thread.finish(lambda: None)
 
 

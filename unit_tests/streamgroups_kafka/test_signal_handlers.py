@@ -5,6 +5,7 @@ A trace function replaces the handler: it also runs on the interrupted thread, b
 
 from __future__ import annotations
 
+import gc
 import itertools
 import signal
 import sys
@@ -20,6 +21,7 @@ import streamgroups_kafka.cursors
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.positions import TrimHorizon
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.cursors.closing import Closed
 from streamgroups_kafka.cursors.group_cursors import GroupCursors
 from streamgroups_kafka.cursors.instance_session import InstanceSession
 from streamgroups_kafka.cursors.instances import InstanceRequest, Instances
@@ -27,15 +29,16 @@ from streamgroups_kafka.cursors.iteration import Iteration
 from streamgroups_kafka.cursors.position_checks import TopicIds
 from unit_tests.streamgroups_kafka.test_cursor_instance import P0, World
 
-FOLDER = str(Path(streamgroups_kafka.cursors.__file__).parent)
+#: The modules of cursors, and of the locks and events that they use.
+FILES = (str(Path(streamgroups_kafka.cursors.__file__).parent), threading.__file__)
 
 
 def interrupted(line: int, code: Callable[[], None], handler: Callable[[], None]) -> bool:
-    """Runs code, and calls a handler before its nth line in the modules of cursors. Returns whether the code is that long."""
+    """Runs code, and calls a handler before its nth line in these modules. Returns whether the code is that long."""
     numbers = itertools.count()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(FOLDER):
+        if not frame.f_code.co_filename.startswith(FILES):
             return None
         if event == "line" and next(numbers) == line:
             handler()
@@ -62,10 +65,18 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InstanceSession, "wait_until_left", lambda self, timeout_s=5.0: wait(self, timeout_s))
 
 
+@pytest.fixture(autouse=True)
+def no_collector() -> Iterator[None]:
+    """A handler that interrupts the garbage collector does not wait."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.mark.parametrize("sends_heartbeat", [False, True])
 def test_G12_a_handler_that_closes_an_iteration_commits_the_processed_messages(sends_heartbeat: bool) -> None:
     def run(line: int) -> bool:
-        world, closed = World(), threading.Event()
+        world, closed = World(), Closed()
         world.cluster.produce(P0, 10)
         session = world.join("a")
         iteration = Iteration(session, limit=2, idle_timeout_ms=0, clock=world.clock, closed=closed)
@@ -134,7 +145,7 @@ def test_no_instance_remains_that_is_created_while_a_handler_closes(monkeypatch:
             config, cluster, world.metadata_store, unused, unused, world.clock, unused, join_timeout_ms=1_000
         )
         monkeypatch.setattr(instances, "_admit", lambda _: {})
-        monkeypatch.setattr(instances, "_join", lambda request, _: world.join(request.instance))
+        monkeypatch.setattr(instances, "_new_session", lambda request, _: world.new_session(request.instance))
         request = InstanceRequest("flights", "billing", "a", TrimHorizon(), True, 30_000)
 
         def create() -> None:
@@ -195,7 +206,7 @@ def handled() -> Iterator[None]:
 
 @pytest.mark.usefixtures("handled")
 def test_a_signal_ends_the_loop_over_an_iteration() -> None:
-    world, closed = World(), threading.Event()
+    world, closed = World(), Closed()
     world.cluster.produce(P0, 10)
     session = world.join("a")
     iteration = Iteration(session, limit=10, idle_timeout_ms=None, clock=world.clock, closed=closed)

@@ -1,12 +1,11 @@
-"""The error of requests that are sent while their ``GroupCursors`` are closed, or later.
+"""The close of ``GroupCursors``, and the error of requests that are sent meanwhile or later.
 
-Used by ``group_cursors``, ``instances`` and ``reader``. A request checks first whether its cursors are open. If another thread
-closes them after this check, the threads of the clients accept no more jobs, and the request raises the same error.
+Used by ``group_cursors``, ``instances``, ``iteration`` and ``reader``. A request checks first whether its cursors are open. If
+another thread closes them after this check, the threads of the clients accept no more jobs, and the request raises the same error.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
@@ -22,15 +21,38 @@ def closed_error() -> StreamGroupsError:
     return StreamGroupsError("These GroupCursors are closed.", remedy="Create new ones.")
 
 
+class Closed:
+    """Whether ``GroupCursors`` are closed.
+
+    It has no lock. The code that a signal handler or a finalizer interrupts can hold the lock of a :class:`threading.Event`.
+    """
+
+    __slots__ = ("_is_set",)
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Returns whether they are closed."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Closes them."""
+        self._is_set = True
+
+
 class ClosableMetadataStore:
     """A :class:`streamgroups.ports.MetadataStore` that can be closed while other threads send requests.
+
+    A signal handler that closes the cursors while it interrupts a request to the store can wait for the whole timeout: the
+    interrupted code can hold a lock of the executor that sends the requests.
 
     Args:
         store: sends the requests. It raises a ``RuntimeError`` after its end.
         closed: set before the store is closed.
     """
 
-    def __init__(self, store: MetadataStore, closed: threading.Event) -> None:
+    def __init__(self, store: MetadataStore, closed: Closed) -> None:
         self._store, self._closed = store, closed
 
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:

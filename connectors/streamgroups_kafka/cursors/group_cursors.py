@@ -10,6 +10,7 @@ OCI Streaming.
 from __future__ import annotations
 
 import atexit
+import os
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ from streamgroups.cursors.argument_checks import MAX_GROUPS_PER_TOPIC, check_gro
 from streamgroups.cursors.cursor_tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.cursors.group_state import GroupState
 from streamgroups.cursors.starting_position import CursorType, Time, position_of
-from streamgroups.errors import InvalidCursor, InvalidOption
+from streamgroups.errors import InvalidCursor, InvalidOption, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups.option_values import folded, without_prefix
 from streamgroups.partitions import TopicPartition
@@ -31,7 +32,7 @@ from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.cursors.closing import ClosableMetadataStore, closed_error
+from streamgroups_kafka.cursors.closing import ClosableMetadataStore, Closed, closed_error
 from streamgroups_kafka.cursors.group_cleanup import GroupRetention
 from streamgroups_kafka.cursors.group_operations import GroupOperations
 from streamgroups_kafka.cursors.instances import InstanceRequest, Instances
@@ -100,7 +101,7 @@ class GroupCursors:
             read_committed=self._config.isolation_level == "read_committed",
             request_subscriptions=False,
         )
-        self._closed = threading.Event()
+        self._closed = Closed()
         self._metadata_store = ClosableMetadataStore(KafkaMetadataStore(self._config), self._closed)
         self._operations = GroupOperations(self._cluster, self._metadata_store, self._clock)
         self._retention = GroupRetention(self._config, self._clock, most=groups_per_stream)
@@ -121,7 +122,9 @@ class GroupCursors:
         self._lock = threading.RLock()
         # Protected by _lock.
         self._iterations: WeakSet[Iteration] = WeakSet()
-        self._is_closing = self._reached = False
+        self._reached = False
+        # A forked process has a copy of this object, but none of its threads.
+        self._process = os.getpid()
         atexit.register(self.close)
 
     # ---- cursors -----------------------------------------------------------------------------------------------------
@@ -383,23 +386,24 @@ class GroupCursors:
     # ---- closing -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Makes all instances leave their groups. An iteration commits its processed messages first. Idempotent; the
-        exit of the interpreter calls it too, and commits in the same way.
+        """Makes all instances leave their groups. An iteration commits its processed messages first. A further call waits for
+        instances that have not left yet. The exit of the interpreter calls it too, and commits in the same way.
 
-        A signal handler can call it, also during a request. That request raises an error or returns as usual, and an
-        iteration has no more messages. The call waits up to 45 s for each instance.
+        A signal handler can call it, also during a request or another call of it. That request raises an error or returns as
+        usual, and an iteration has no more messages. The call waits up to 45 s for each instance. In a forked process it does
+        nothing.
         """
+        if self._process != os.getpid():
+            return
+        self._closed.set()
         with self._lock:
-            if self._is_closing:
-                return
-            self._is_closing = True
-            self._closed.set()
             iterations = list(self._iterations)
-        atexit.unregister(self.close)
         for iteration in iterations:
             iteration.end()
-        self._instances.close()
-        self._partitions.close(self._metadata_store.close)
+        have_left = self._instances.close()
+        if self._partitions.close(self._metadata_store.close) and have_left:
+            # Until then, the exit of the interpreter waits.
+            atexit.unregister(self.close)
 
     def __enter__(self) -> GroupCursors:
         return self
@@ -424,6 +428,10 @@ class GroupCursors:
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise closed_error()
+        if self._process != os.getpid():
+            raise StreamGroupsError(
+                "These GroupCursors belong to another process.", remedy="Create new ones in this process."
+            )
 
     def _claims(self, cursor: str) -> Cursor:
         self._check_open()

@@ -116,7 +116,7 @@ class InstanceSession:
         session.
         """
         try:
-            self._start(lambda: self._member.join(timeout_ms, stops)).result()
+            self._run(lambda: self._member.join(timeout_ms, stops))
         finally:
             self._answered()
 
@@ -195,6 +195,9 @@ class InstanceSession:
             left.result(timeout_s)
         except Exception as e:
             logger.warning("%s: leaving group '%s' failed: %s", self.identity.instance, self.identity.group, e)
+        finally:
+            # As in Job.result().
+            del left
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -207,18 +210,15 @@ class InstanceSession:
             )
         self._come_in()
         try:
-            return self._start(lambda: self._end_if_failed(job)).result()
-        except ThreadEnded:
-            self._raise_end()
-            raise
+            return self._run(lambda: self._end_if_failed(job))
         finally:
             self._answered()
 
-    def _start(self, job: Callable[[], _T]) -> Job[_T]:
+    def _run(self, job: Callable[[], _T]) -> _T:
         try:
-            return self._owner.start(job)
+            return self._owner.start(job).result()
         except ThreadEnded:
-            # The session ended after the check in _come_in.
+            # The session ended before the job.
             self._raise_end()
             raise
 
@@ -359,14 +359,14 @@ class InstanceSession:
     def _apply_last(self) -> frozenset[TopicPartition]:
         """Applies reset requests before the last commit, if the metadata store can still be read.
 
-        At the exit of the interpreter its thread has ended. Each commit names the last reset that its position follows, so the
-        next owner applies a later one.
+        At the exit of the interpreter its thread has ended, and raises a ``RuntimeError``. Each commit names the last reset that
+        its position follows, so the next owner applies a later one.
         """
         try:
             return self._apply()
-        except StreamGroupsError as e:
+        except (StreamGroupsError, RuntimeError) as e:
             # Without a broker, the commit would wait in vain too.
-            if e.retriable:
+            if isinstance(e, StreamGroupsError) and e.retriable:
                 raise
             logger.debug("%s: reset requests are left to the next owner: %s", self.identity.instance, e)
             return frozenset()

@@ -29,10 +29,11 @@ from streamgroups.positions import Position
 from streamgroups.retry import comes_true
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.cursors.closing import closed_error
+from streamgroups_kafka.cursors.closing import Closed, closed_error
 from streamgroups_kafka.cursors.group_cleanup import GroupRetention
 from streamgroups_kafka.cursors.group_operations import GroupOperations
 from streamgroups_kafka.cursors.instance_session import LEAVE_TIMEOUT_S, InstanceSession, Outside
+from streamgroups_kafka.cursors.job_thread import is_collecting
 from streamgroups_kafka.cursors.position_checks import AssignedPositions, TopicIds
 from streamgroups_kafka.cursors.reader import RecordReader
 from streamgroups_kafka.membership.member import KafkaMember
@@ -105,12 +106,12 @@ class Instances:
         # A signal handler can call close() at each place of the blocks that hold the lock.
         self._lock = threading.RLock()
         self._has_joined = threading.Condition(self._lock)
-        # Protected by _lock: names that are joining, with their threads; sessions by id; the errors of ended sessions, with the time to
-        # delete them.
+        # Protected by _lock: names that are joining, with their threads; sessions by id, from before they join until they have
+        # left; the errors of ended sessions, with the time to delete them.
         self._joining: dict[tuple[str, str], int] = {}
         self._sessions: dict[str, InstanceSession] = {}
         self._ended: dict[str, tuple[FencedMember, int]] = {}
-        self._closing = threading.Event()
+        self._closing = Closed()
         self._keeper: threading.Thread | None = None
 
     def create(self, instance_request: InstanceRequest) -> GroupCursor:
@@ -122,12 +123,12 @@ class Instances:
             StreamGroupsError: if the broker rejects a request, or :meth:`close` is called meanwhile.
         """
         name = (instance_request.group, instance_request.instance)
-        self._check_free_here(instance_request)
         with self._lock:
             if name in self._joining:
                 raise _taken(instance_request, "is joining from this process")
             self._joining[name] = threading.get_ident()
         try:
+            self._check_free_here(instance_request)
             session = self._join_alone(instance_request)
         finally:
             with self._lock:
@@ -156,17 +157,23 @@ class Instances:
             remedy="Use it in the process that created it, or create an instance here with create_group_cursor.",
         )
 
-    def close(self) -> None:
-        """Makes all instances leave, and waits until they have left. Instances that are joining leave, too."""
+    def close(self) -> bool:
+        """Makes all instances leave, and waits until they have left. Instances that are joining leave, too. Returns whether all
+        have left.
+        """
         self._closing.set()
         with self._lock:
-            # A signal handler can call this on a thread that is joining.
-            self._has_joined.wait_for(lambda: set(self._joining.values()) <= {threading.get_ident()}, LEAVE_TIMEOUT_S)
+            # A signal handler can call this on a thread that is joining. A finalizer must not wait.
+            if not is_collecting():
+                self._has_joined.wait_for(
+                    lambda: set(self._joining.values()) <= {threading.get_ident()}, LEAVE_TIMEOUT_S
+                )
             sessions = list(self._sessions.values())
         for session in sessions:
             session.end(f"Instance '{session.identity.instance}' left: its GroupCursors were closed.")
         for session in sessions:
             session.wait_until_left()
+        return not self._joining and all(session.has_departed for session in sessions)
 
     # ---- creating ----------------------------------------------------------------------------------------------------
 
@@ -192,9 +199,9 @@ class Instances:
         """Joins with a unique name. If two instances join with one name at the same time, both leave and retry."""
         attempts_left = _ATTEMPTS
         while not self._closing.is_set():
-            starting = self._admit(instance_request)
-            session = self._join(instance_request, starting)
+            session = self._new_session(instance_request, self._admit(instance_request))
             attempts_left -= 1
+            self._join(instance_request, session)
             try:
                 check_name_is_free(self._cluster.describe(instance_request.group), instance_request.instance, own=1)
             except BaseException as e:
@@ -204,15 +211,10 @@ class Instances:
                 session.wait_until_left()
                 if not isinstance(e, GroupRejected) or not attempts_left:
                     raise
-                # A wait for the event holds its lock for a moment, and a signal handler that sets the event needs it.
                 comes_true(self._closing.is_set, random.uniform(0.2, 1.5), every_s=0.1)
                 continue
-            with self._lock:
-                # Added before the check: a close() after the check includes the session, also one that interrupts this block.
-                self._sessions[session.identity.session] = session
-                if not self._closing.is_set():
-                    self._keep()
-                    return session
+            if not self._closing.is_set():
+                return session
             session.end(f"Instance '{instance_request.instance}' left: its GroupCursors were closed.")
             session.wait_until_left()
         raise closed_error()
@@ -257,14 +259,16 @@ class Instances:
             instance_request.group
         ]
 
-    def _join(self, instance_request: InstanceRequest, starting: Mapping[TopicPartition, Owned]) -> InstanceSession:
+    def _new_session(
+        self, instance_request: InstanceRequest, starting: Mapping[TopicPartition, Owned]
+    ) -> InstanceSession:
         reader = RecordReader(
             self._config,
             group_id=instance_request.group,
             client_id=instance_request.instance,
             offsets=self._cluster,
         )
-        session = InstanceSession(
+        return InstanceSession(
             GroupCursor(
                 instance_request.stream, instance_request.group, instance_request.instance, secrets.token_hex(8)
             ),
@@ -273,14 +277,18 @@ class Instances:
             lease_timeout_ms=instance_request.lease_timeout_ms,
             commit_on_get=instance_request.commit_on_get,
         )
+
+    def _join(self, instance_request: InstanceRequest, session: InstanceSession) -> None:
         with self._lock:
             siblings = [s for s in self._sessions.values() if s.identity.group == instance_request.group]
+            # Before it joins: close() waits until it has left, also if its join was interrupted.
+            self._sessions[session.identity.session] = session
+            self._keep()
         try:
             session.join(self._join_timeout_ms, self._whether_pointless(instance_request, siblings))
         except BaseException:
             session.end(f"Instance '{instance_request.instance}' could not join group '{instance_request.group}'.")
             raise
-        return session
 
     def _whether_pointless(
         self, instance_request: InstanceRequest, siblings: Collection[InstanceSession]
@@ -334,7 +342,8 @@ class Instances:
 
     def _watch(self) -> None:
         next_reset_poll_s = 0.0
-        while not self._closing.wait(_POLL_S):
+        while not self._closing.is_set():
+            time.sleep(_POLL_S)
             with self._lock:
                 sessions = dict(self._sessions)
             over = {name: session for name, session in sessions.items() if session.end_if_silent()}

@@ -6,8 +6,8 @@ the session of its instance without tokens, which expire while a long fetch is p
 
 from __future__ import annotations
 
-import threading
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from streamgroups.errors import FencedMember
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock
+from streamgroups_kafka.cursors.closing import Closed
 from streamgroups_kafka.cursors.instance_session import InstanceSession
 
 #: How long an iteration waits after an empty result before it reads again.
@@ -41,7 +42,7 @@ class Iteration:
         limit: int,
         idle_timeout_ms: int | None,
         clock: Clock,
-        closed: threading.Event,
+        closed: Closed,
     ) -> None:
         self._session, self._limit, self._idle_timeout_ms = session, limit, idle_timeout_ms
         self._clock, self._closed = clock, closed
@@ -50,6 +51,12 @@ class Iteration:
 
     def messages(self) -> Iterator[Message]:
         """Returns the messages. At the end of the iteration the instance leaves."""
+        messages = self._messages()
+        # Without a first message, the deletion of a generator runs none of its code.
+        weakref.finalize(messages, self.end).atexit = False
+        return messages
+
+    def _messages(self) -> Iterator[Message]:
         came_ms = self._clock()
         try:
             while not self._closed.is_set():
@@ -73,7 +80,6 @@ class Iteration:
                 elif self._is_idle(now_ms - came_ms):
                     return
                 else:
-                    # A wait for the event holds its lock for a moment, and a signal handler that sets the event needs it.
                     time.sleep(_IDLE_S)
         except FencedMember:
             # The close has ended the instance during a request.

@@ -9,6 +9,7 @@ whose ``put`` is reentrant; ``gc.callbacks``.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 from collections import deque
@@ -75,7 +76,11 @@ class Job(Generic[_T]):
         if outcome is None:
             raise TimeoutError(f"The job has not ended within {timeout_s:g} s.")
         if isinstance(outcome, BaseException):
-            raise outcome
+            try:
+                raise outcome
+            finally:
+                # The error refers to this frame. A cycle keeps the variables of all callers until the collector runs.
+                del outcome, self
         return outcome[0]
 
     def run(self) -> None:
@@ -88,6 +93,8 @@ class Job(Generic[_T]):
         except BaseException as e:
             outcome = e
         self._end(outcome)
+        # As in result().
+        del outcome, self
 
     def reject(self) -> None:
         """Ends the job with an error, unless it has started before."""
@@ -121,6 +128,8 @@ class JobThread:
         self._jobs: SimpleQueue[Job[Any]] = SimpleQueue()
         self._last: dict[str, Job[None]] = {}
         self._has_ended = False
+        # A forked process has a copy of this object, but not the thread.
+        self._process = os.getpid()
         # Started here: a thread cannot start at the exit of the interpreter, and not safely in a signal handler.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -129,9 +138,10 @@ class JobThread:
         """Submits a job, which runs after those that were submitted before it.
 
         Raises:
-            ThreadEnded: after :meth:`finish`. If both are called at the same time, the job can raise it instead.
+            ThreadEnded: after :meth:`finish`. If both are called at the same time, the job can raise it instead. Always in a
+                forked process.
         """
-        if self._last:
+        if self._last or self._process != os.getpid():
             raise ThreadEnded
         job = Job(work)
         self._jobs.put(job)
@@ -156,10 +166,10 @@ class JobThread:
     def may_wait(self) -> bool:
         """Returns whether the current code may wait for a job of this thread.
 
-        It may not on the thread itself. In the garbage collector, the interrupted code can hold a lock that the job needs, and
-        at the end of the interpreter the thread has stopped.
+        It may not on the thread itself. In the garbage collector, the interrupted code can hold a lock that the job needs. At
+        the end of the interpreter the thread has stopped, and a forked process does not have it.
         """
-        return not (self.is_current or sys.is_finalizing() or is_collecting())
+        return not (self.is_current or self._process != os.getpid() or sys.is_finalizing() or is_collecting())
 
     def _run(self) -> None:
         while True:
@@ -180,22 +190,22 @@ class JobThread:
                 return
 
 
-def is_collecting() -> bool:
-    """Returns whether the garbage collector runs, so that the current code may be a finalizer at any place of its thread.
+#: The thread on which the garbage collector runs; ``None`` if it does not run.
+_collecting: int | None = None
 
-    A collection that starts during another one does nothing, and calls no callback.
+
+def _on_collection(phase: str, _: Mapping[str, int]) -> None:
+    global _collecting
+    _collecting = threading.get_ident() if phase == "start" else None
+
+
+gc.callbacks.append(_on_collection)
+
+
+def is_collecting() -> bool:
+    """Returns whether the garbage collector runs on this thread, so that the current code may be a finalizer at any place.
 
     >>> is_collecting()
     False
     """
-    phases: list[str] = []
-
-    def callback(phase: str, _: Mapping[str, int]) -> None:
-        phases.append(phase)
-
-    gc.callbacks.append(callback)
-    try:
-        gc.collect(0)
-    finally:
-        gc.callbacks.remove(callback)
-    return not phases
+    return _collecting == threading.get_ident()

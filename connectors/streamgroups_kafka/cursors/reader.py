@@ -326,8 +326,8 @@ class PartitionReaders:
             raise closed_error() from None
         return batch.messages, batch.reached[tp]
 
-    def close(self, then: Callable[[], None] = lambda: None) -> None:
-        """Closes all readers. Waits for that, unless the current code must not wait.
+    def close(self, then: Callable[[], None] = lambda: None) -> bool:
+        """Closes all readers. Waits for that, unless the current code must not wait. Returns whether they are closed.
 
         Args:
             then: called after that, on the thread of the readers: a signal handler calls ``close`` in code that can hold a lock
@@ -342,11 +342,16 @@ class PartitionReaders:
 
         closing = self._owner.finish(last)
         if not closing.done() and not self._owner.may_wait():
-            return
+            return False
         try:
             closing.result(_CLOSE_TIMEOUT_S)
         except TimeoutError:
             logger.warning("The clients of group cursors were not closed within %.0f s", _CLOSE_TIMEOUT_S)
+            return False
+        finally:
+            # As in Job.result().
+            del closing
+        return True
 
     def _read(self, tp: TopicPartition, identity: TopicIdentity, next_offset: int, limit: int) -> Batch:
         key = (tp, identity)
