@@ -40,10 +40,7 @@ def read_json(text: str) -> Any:
     Traceback (most recent call last):
     ValueError: Infinity is not a JSON number
     """
-    try:
-        return _not_deep(STRICT.decode(text))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    return _parsed(STRICT.decode, text)
 
 
 def read_unique_json(text: str) -> Any:
@@ -56,10 +53,7 @@ def read_unique_json(text: str) -> Any:
     Traceback (most recent call last):
     ValueError: the name '0' is repeated
     """
-    try:
-        return _not_deep(_UNIQUE_DECODER.decode(text))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    return _parsed(_UNIQUE_DECODER.decode, text)
 
 
 def read_json_prefix(text: str) -> Any:
@@ -68,10 +62,7 @@ def read_json_prefix(text: str) -> Any:
     >>> read_json_prefix('{"next": 7}\\0rest')
     {'next': 7}
     """
-    try:
-        return _not_deep(STRICT.raw_decode(text)[0])
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    return _parsed(lambda text: STRICT.raw_decode(text)[0], text)
 
 
 class ExactNumber(float):
@@ -98,10 +89,7 @@ def read_exact_json(text: str) -> Any:
     Traceback (most recent call last):
     ValueError: the name 'price' is repeated
     """
-    try:
-        return _not_deep(_EXACT_DECODER.decode(text))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    return _parsed(_EXACT_DECODER.decode, text)
 
 
 def write_exact_json(value: Any) -> str:
@@ -266,6 +254,13 @@ _UNIQUE_DECODER = json.JSONDecoder(parse_constant=_constant, parse_float=_finite
 _EXACT_DECODER = json.JSONDecoder(
     parse_constant=_constant, parse_float=ExactNumber, parse_int=_exact_int, object_pairs_hook=_unique
 )
+
+
+def _parsed(parse: Callable[[str], _T], text: str) -> _T:
+    try:
+        return _not_deep(parse(text))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _not_deep(value: _T) -> _T:

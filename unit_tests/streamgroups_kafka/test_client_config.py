@@ -85,15 +85,21 @@ def test_java_names_become_librdkafkas(java: str, value: str, from_confluent: st
     assert ClientConfig.from_options({**SERVERS, java: value}).get(from_confluent) == expected
 
 
-@pytest.mark.parametrize("name", sorted(java_settings.COMMON | java_settings.FETCHING | java_settings.MEMBERSHIP))
-def test_librdkafka_has_every_name_in_the_tables(name: str) -> None:
-    # A value that no property takes: a known name is rejected for its value, or accepted; never for its name.
-    result = ""
+_OF_ALL = sorted(java_settings.COMMON | java_settings.FETCHING | java_settings.MEMBERSHIP)
+
+
+def _librdkafkas_error(name: str) -> str:
+    """The error for a value that no property takes: of its value, or none; of an unknown name, of the name."""
     try:
         Consumer({"group.id": "g", name: "x"}, logger=_silent()).close()
     except KafkaException as e:
-        result = e.args[0].str()
-    assert "No such configuration property" not in result
+        return str(e.args[0].str())
+    return ""
+
+
+@pytest.mark.parametrize("name", _OF_ALL)
+def test_librdkafka_has_every_name_in_the_tables(name: str) -> None:
+    assert "No such configuration property" not in _librdkafkas_error(name)
 
 
 @pytest.mark.parametrize("other", ["Isolation.LEVEL", " isolation.level", "isolation.level "])
@@ -103,16 +109,9 @@ def test_a_setting_is_given_once_in_any_case(other: str, value: str) -> None:
     assert text == f"Options 'kafka.isolation.level' and 'kafka.{other}' are the same option. Set only one of them."
 
 
-_OF_ALL = sorted(java_settings.COMMON | java_settings.FETCHING | java_settings.MEMBERSHIP)
-
-
 @pytest.mark.parametrize("name", _OF_ALL)
 def test_librdkafka_reads_a_number_or_a_flag_where_the_tables_have_one(name: str) -> None:
-    result = ""
-    try:
-        Consumer({"group.id": "g", name: "x"}, logger=_silent()).close()
-    except KafkaException as e:
-        result = e.args[0].str()
+    result = _librdkafkas_error(name)
     assert (name in setting_values.NUMBERS) == (f'Invalid value for configuration property "{name}"' in result)
     assert (name in setting_values.FLAGS) == (f'Expected bool value for "{name}"' in result)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from streamgroups.errors import InvalidOption
+from streamgroups.json_values import MAX_INT32
 from streamgroups_kafka.client.jaas import words
 
 #: librdkafka's properties that are numbers.
@@ -36,7 +37,6 @@ FLAGS = words(
     """
 )
 _NUMBER = re.compile(r"(?P<sign>[+-]?)0*(?P<digits>[0-9]{1,19})")
-_MAX_INT32 = 2**31 - 1
 #: librdkafka's spellings.
 _FLAG_VALUES = {"true": "true", "t": "true", "1": "true", "false": "false", "f": "false", "0": "false"}
 
@@ -91,9 +91,9 @@ def number_of(value: str, origin: str) -> int:
             f"Option 'kafka.{origin}' is not a whole number.", remedy="Write digits without a unit, such as 45000."
         )
     number = int(found["digits"])
-    if number > _MAX_INT32:
+    if number > MAX_INT32:
         raise InvalidOption(
             f"Option 'kafka.{origin}' is a number of more than 32 bits.",
-            remedy=f"librdkafka reads numbers up to {_MAX_INT32}.",
+            remedy=f"librdkafka reads numbers up to {MAX_INT32}.",
         )
     return -number if found["sign"] == "-" else number
