@@ -254,10 +254,10 @@ class ThreadedStore:
         self.owner, self.store = OwnerThread("store"), store
 
     def read(self, *request):
-        return self.owner.run(lambda: self.store.read(*request))
+        return self.owner.start(lambda: self.store.read(*request)).result()
 
     def write(self, *request):
-        self.owner.run(lambda: self.store.write(*request))
+        self.owner.start(lambda: self.store.write(*request)).result()
 
 
 world, closed = World(), Closed()

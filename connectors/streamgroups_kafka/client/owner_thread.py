@@ -1,6 +1,6 @@
 """A thread that owns objects for use by one thread only: Kafka consumers.
 
-Used by ``session``, ``reader`` and ``metadata_store``. Other threads submit jobs, which it runs one after the other.
+Used by ``admin.metadata_store``. Other threads submit jobs, which it runs one after the other.
 Source: the documentation of Kafka's ``KafkaConsumer``, which is not thread-safe.
 """
 
@@ -20,7 +20,7 @@ class OwnerThread:
         name: the name of the thread, for debuggers.
 
     >>> owner = OwnerThread("example")
-    >>> owner.run(lambda: 6 * 7)
+    >>> owner.start(lambda: 6 * 7).result()
     42
     >>> owner.finish(lambda: print("closed")).result()
     closed
@@ -36,10 +36,6 @@ class OwnerThread:
             RuntimeError: after :meth:`finish`.
         """
         return self._executor.submit(job)
-
-    def run(self, job: Callable[[], _T]) -> _T:
-        """Runs a job, waits for it, and returns its result or raises its error."""
-        return self.start(job).result()
 
     def finish(self, last: Callable[[], None]) -> Future[None]:
         """Submits the last job, without waiting. Call it once."""

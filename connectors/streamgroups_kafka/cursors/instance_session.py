@@ -188,16 +188,10 @@ class InstanceSession:
         """
         if not self._ends:
             return
-        left = self._leaving()
-        if not left.done() and not self._owner.may_wait():
-            return
         try:
-            left.result(timeout_s)
+            self._owner.wait_for(self._leaving(), timeout_s)
         except Exception as e:
             logger.warning("%s: leaving group '%s' failed: %s", self.identity.instance, self.identity.group, e)
-        finally:
-            # As in Job.result().
-            del left
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 

@@ -171,6 +171,21 @@ class JobThread:
         """
         return not (self.is_current or self._process != os.getpid() or sys.is_finalizing() or is_collecting())
 
+    def wait_for(self, job: Job[Any], timeout_s: float) -> bool:
+        """Waits for a job, unless the current code must not wait. Returns whether the job has ended.
+
+        Raises:
+            TimeoutError: if the job has not ended in time. Also the errors of the job.
+        """
+        try:
+            if not job.done() and not self.may_wait():
+                return False
+            job.result(timeout_s)
+            return True
+        finally:
+            # As in Job.result().
+            del job
+
     def _run(self) -> None:
         while True:
             job = self._jobs.get()

@@ -340,18 +340,11 @@ class PartitionReaders:
             finally:
                 then()
 
-        closing = self._owner.finish(last)
-        if not closing.done() and not self._owner.may_wait():
-            return False
         try:
-            closing.result(_CLOSE_TIMEOUT_S)
+            return self._owner.wait_for(self._owner.finish(last), _CLOSE_TIMEOUT_S)
         except TimeoutError:
             logger.warning("The clients of group cursors were not closed within %.0f s", _CLOSE_TIMEOUT_S)
             return False
-        finally:
-            # As in Job.result().
-            del closing
-        return True
 
     def _read(self, tp: TopicPartition, identity: TopicIdentity, next_offset: int, limit: int) -> Batch:
         key = (tp, identity)
