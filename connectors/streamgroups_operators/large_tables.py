@@ -8,6 +8,7 @@ chosen here in slices with a limit of bytes. Source: Arrow's ``take``, ``diction
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -44,6 +45,16 @@ def slices(*chosen: tuple[pa.Table, Numbers]) -> list[slice]:
     if not any(_can_be_large(rows, numbers) for rows, numbers in chosen):
         return [slice(0, count)] if count else []
     return cut(np.sum([row_bytes(rows)[numbers] for rows, numbers in chosen], axis=0))
+
+
+def combined(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yields the rows in order, in as few batches as the limit permits.
+
+    >>> [it.num_rows for it in combined(pa.table({"key": pa.chunked_array([["a"], ["b"]])}))]
+    [2]
+    """
+    for it in slices((rows, np.arange(rows.num_rows))):
+        yield from rows.slice(it.start, it.stop - it.start).combine_chunks().to_batches()
 
 
 def cut(sizes: Numbers) -> list[slice]:

@@ -22,7 +22,7 @@ from streamgroups.stable_input.pins import Pin, RecordSegment
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
 from streamgroups_operators.file_format import pack, segment_of, unpack
-from streamgroups_operators.large_tables import slices, taken
+from streamgroups_operators.large_tables import combined, taken
 from streamgroups_operators.operator import Numbers
 from streamgroups_operators.plain_values import in_utc
 
@@ -82,16 +82,9 @@ def write_records(
     _check_origin(others, sum(it.num_rows for it in given))
     if not parts:
         return []
-    segments = [(tp, it) for tp, part in sorted(parts.items()) for it in _segments(pa.Table.from_batches(part))]
+    segments = [(tp, it) for tp, part in sorted(parts.items()) for it in combined(pa.Table.from_batches(part))]
     files.write(file, pack("{}", segments[0][1].schema, [it for _, it in segments]))
     return [WrittenSegment(tp, RecordSegment(file, number, it.num_rows)) for number, (tp, it) in enumerate(segments)]
-
-
-def _segments(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a partition in one segment, or in several if they are large."""
-    every = np.arange(rows.num_rows)
-    for it in slices((rows, every)):
-        yield from rows.slice(it.start, it.stop - it.start).combine_chunks().to_batches()
 
 
 class RecordFiles:

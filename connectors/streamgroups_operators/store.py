@@ -38,7 +38,7 @@ from streamgroups.state.state_lookup import (
     require_not_later,
 )
 from streamgroups_operators.file_format import pack, segment_of, unpack
-from streamgroups_operators.large_tables import cut, row_bytes
+from streamgroups_operators.large_tables import combined
 from streamgroups_operators.operator import Part
 
 #: Returns how the rows of a state of another definition are converted.
@@ -479,5 +479,4 @@ def _combined(rows: pa.Table) -> pa.Table:
         return rows.combine_chunks()
     except pa.ArrowInvalid:
         # A string in a struct is not divided: the limit is an error.
-        parts = [rows.slice(it.start, it.stop - it.start) for it in cut(row_bytes(rows))]
-        return pa.concat_tables([it.combine_chunks() for it in parts])
+        return pa.Table.from_batches(combined(rows))

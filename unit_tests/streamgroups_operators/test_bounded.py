@@ -22,7 +22,7 @@ from streamgroups_operators.bounded import BoundedRecords
 from streamgroups_operators.function_operator import FunctionOperator
 from streamgroups_operators.operator import BatchTime
 from streamgroups_operators.window_operator import WindowOperator
-from streamgroups_operators.windows import panes, sessions
+from streamgroups_operators.windows import fresh_rows, sessions
 from unit_tests.streamgroups_operators.group_model import GroupModel
 from unit_tests.streamgroups_operators.test_group_time import LOGS, of_group, two
 from unit_tests.streamgroups_operators.test_window_operator import (
@@ -89,7 +89,7 @@ def test_W17_bounded_data_have_the_results_of_a_stream_that_ends_with_a_flush(
     of: WindowOperator, records: list[Record], cuts: list[tuple[int, bool]], step: int, chunk: int
 ) -> None:
     ends = [*sorted((min(end, len(records)), flush) for end, flush in cuts), (len(records), True)]
-    with patch.object(sessions, "_MAX_RECORDS", step), patch.object(panes, "_MERGE_ROWS", step):
+    with patch.object(sessions, "_MAX_RECORDS", step), patch.object(fresh_rows, "_MERGE_ROWS", step):
         _, streamed = run(of, records, ends)
     with patch.object(bounded, "_STEP_RECORDS", step):
         read = read_bounded(of, records, chunk)

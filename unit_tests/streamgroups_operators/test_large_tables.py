@@ -27,7 +27,7 @@ from streamgroups_operators.large_tables import row_bytes, slices, taken, taken_
 from streamgroups_operators.operator import BatchTime, PartReader, State, row_count
 from streamgroups_operators.results import positioned
 from streamgroups_operators.window_operator import WindowOperator
-from streamgroups_operators.windows import panes
+from streamgroups_operators.windows import fresh_rows, panes
 from streamgroups_operators.windows.window_definition import state_schema
 
 _NESTED = pa.struct(
@@ -113,7 +113,7 @@ def test_W4_large_keys_are_grouped_in_parts_and_merged_by_their_bytes() -> None:
 
     with (
         patch.object(large_tables, "MAX_BYTES", 5_000),
-        patch.object(panes, "_MERGE_BYTES", 20_000),
+        patch.object(fresh_rows, "_MERGE_BYTES", 20_000),
         patch.object(aggregates, "divided", parts),
     ):
         run = operator.begin(State(), PartReader(operator.schema), BatchTime(0))

@@ -24,7 +24,7 @@ from streamgroups.state.manifest import PartitionState
 from streamgroups.state.origins import Named
 from streamgroups_operators import large_tables, merging
 from streamgroups_operators.window_operator import WindowOperator
-from streamgroups_operators.windows import panes, shared_partials
+from streamgroups_operators.windows import fresh_rows, shared_partials
 from streamgroups_operators.windows.edges import OPEN_EDGES, match
 from unit_tests.streamgroups_operators.group_model import GroupModel, GroupQuery
 from unit_tests.streamgroups_operators.lifetime_model import EventReference, of_events
@@ -103,8 +103,7 @@ def test_W19_however_batches_cut_the_records_the_results_are_the_same(
     query, reference = Query(of), EventReference(of)
     few = data.draw(st.sampled_from([1, 10, 1_000]))
     with (
-        patch.object(panes, "_MERGE_ROWS", few),
-        patch.object(shared_partials, "_MERGE_ROWS", few),
+        patch.object(fresh_rows, "_MERGE_ROWS", few),
         patch.object(shared_partials, "MAX_DUE_ROWS", data.draw(st.sampled_from([1, 20, 100_000]))),
         patch.object(large_tables, "MAX_BYTES", data.draw(st.sampled_from([1, 400, large_tables.MAX_BYTES]))),
         patch.object(merging, "MAX_MERGE_BYTES", data.draw(st.sampled_from([1, 300, 1 << 30]))),

@@ -18,8 +18,9 @@ from streamgroups.stable_input.pin_retention import Retention
 from streamgroups.stable_input.pins import Pin, PinFile, RecordSegment
 from streamgroups.state.file_names import StateFileName
 from streamgroups_operators import large_tables
+from streamgroups_operators.large_tables import combined
 from streamgroups_operators.pin_store import PinStore, check_location, pin_files
-from streamgroups_operators.pinned_records import RecordFiles, _segments, read_records, write_records
+from streamgroups_operators.pinned_records import RecordFiles, read_records, write_records
 from unit_tests.fake_state_files import FakeStateFiles
 from unit_tests.work import work_of
 
@@ -88,7 +89,7 @@ def test_X7_rows_of_more_than_two_gib_are_written() -> None:
     text = pa.StructArray.from_arrays([pa.array(["x" * 1_000_000])], ["text"])
     rows = [batch((0, 0, "a")).append_column("nested", text)] * 2_200
     with patch.object(large_tables, "MAX_BYTES", 30_000_000):
-        segments = _segments(pa.Table.from_batches(rows))
+        segments = combined(pa.Table.from_batches(rows))
         first = next(segments)
     assert first.num_rows == 30
 

@@ -18,7 +18,7 @@ from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, 
 from streamgroups.json_values import time_ms_or_none
 from streamgroups_operators import large_tables
 from streamgroups_operators.window_operator import WindowOperator
-from streamgroups_operators.windows import panes, sessions
+from streamgroups_operators.windows import fresh_rows, sessions
 from unit_tests.extreme_times import EXTREME_TIMES_MS, LIMITS_MS
 from unit_tests.streamgroups_operators.window_model import (
     P0,
@@ -77,8 +77,8 @@ def test_S10_however_batches_cut_the_records_the_results_are_the_same(
     max_records = data.draw(st.sampled_from([1, 10, 1_000]))
     with (
         patch.object(sessions, "_MAX_RECORDS", max_records),
-        patch.object(panes, "_MERGE_ROWS", max_records),
-        patch.object(panes, "_MERGE_BYTES", data.draw(st.sampled_from([100, panes._MERGE_BYTES]))),
+        patch.object(fresh_rows, "_MERGE_ROWS", max_records),
+        patch.object(fresh_rows, "_MERGE_BYTES", data.draw(st.sampled_from([100, fresh_rows._MERGE_BYTES]))),
         patch.object(large_tables, "MAX_BYTES", data.draw(st.sampled_from([1, 400, large_tables.MAX_BYTES]))),
     ):
         manifest, rows = run_batches(Query(of), records, data, max_cuts=12)

@@ -18,17 +18,13 @@ from streamgroups.state.manifest import Segment
 from streamgroups_operators.aggregates import add_up, arguments_of, in_windows, parts_of, results
 from streamgroups_operators.large_tables import slices, taken, taken_slice
 from streamgroups_operators.operator import BatchTime, Numbers, Part, PartReader, State, number_in, row_count
+from streamgroups_operators.windows.fresh_rows import FreshRows
 from streamgroups_operators.windows.shared_partials import RESERVED, Carried
 from streamgroups_operators.windows.window_definition import LATE, WindowDefinition
 from streamgroups_operators.windows.window_time import WindowTime
 
 #: A window with more segments is merged when it next changes. Each segment costs one read, each merge one write.
 MAX_SEGMENTS = 8
-#: The number of rows from which the records of a batch are merged before its end. One merge of many records is cheaper
-#: than a merge of each of Spark's Arrow batches, and this limits their memory.
-_MERGE_ROWS = 100_000
-#: The same for their bytes, because keys and texts can be large.
-_MERGE_BYTES = 1 << 28
 #: After the name of a part: the part with the results of the last flush. The other one has the records since then.
 FLUSHED = " flushed"
 #: The end of the emitted windows, in the values of a state, if windows that are due wait for the next batch.
@@ -59,9 +55,7 @@ class PaneRun:
         #: Windows that end at or before these times were emitted before the batch, and after it.
         self._before_ms = self._time.before_ms if emitted_ms is None else emitted_ms
         self._until_ms = self._before_ms
-        self._fresh: list[pa.Table] = []
-        self._fresh_rows, self._merge_rows = 0, _MERGE_ROWS
-        self._fresh_bytes, self._merge_bytes = 0, _MERGE_BYTES
+        self._fresh = FreshRows()
 
     def add_watermarks(self, watermarks: ProducerWatermarks) -> None:
         """See :meth:`Run.add_watermarks`."""
@@ -97,15 +91,7 @@ class PaneRun:
         self._append(pa.table(columns | parts_of(self._definition.aggregates, records)))
 
     def _append(self, rows: pa.Table) -> None:
-        self._fresh.append(rows)
-        self._fresh_rows += rows.num_rows
-        self._fresh_bytes += rows.nbytes
-        if self._fresh_rows >= self._merge_rows or self._fresh_bytes >= self._merge_bytes:
-            merged = self._merged(pa.concat_tables(self._fresh))
-            self._fresh, self._fresh_rows, self._fresh_bytes = [merged], merged.num_rows, merged.nbytes
-            # With many keys a merge removes few rows, so the next one waits for as many new ones.
-            self._merge_rows = max(_MERGE_ROWS, 2 * merged.num_rows)
-            self._merge_bytes = max(_MERGE_BYTES, 2 * merged.nbytes)
+        self._fresh.add(rows, self._merged)
 
     def _merged(self, rows: pa.Table, *also: tuple[str, str]) -> pa.Table:
         by = [*self._definition.key_names, "start"]
@@ -113,7 +99,7 @@ class PaneRun:
 
     def finish(self) -> tuple[State, list[pa.Table]]:
         """See :meth:`Run.finish`."""
-        fresh = by_start(self._merged(pa.concat_tables(self._fresh))) if self._fresh else {}
+        fresh = by_start(self._merged(pa.concat_tables(self._fresh.tables))) if self._fresh.tables else {}
         starts = sorted({*(_start(part) for part in self._state.parts if part not in RESERVED), *fresh})
         size_ms, time = self._shape.size_ms, self._time
         time.expire([*(start + size_ms for start in starts), *self._carried.end_until(time.expired_ms)])

@@ -23,6 +23,7 @@ from streamgroups_operators.aggregates import add_up
 from streamgroups_operators.large_tables import taken
 from streamgroups_operators.operator import Numbers, Part, PartReader, State, first_to_merge, number_in
 from streamgroups_operators.windows.edges import OPEN, OpenEdges
+from streamgroups_operators.windows.fresh_rows import FreshRows
 from streamgroups_operators.windows.grid import first_after, last_ended, spread
 from streamgroups_operators.windows.window_definition import LATE, WindowDefinition, padded
 
@@ -36,8 +37,6 @@ MAX_DUE_ROWS = 100_000
 _FOREVER = int(np.iinfo(np.int64).max // 2)
 #: The earliest end of an open window that counts a carried row, and of one that is not emitted.
 _OPEN_END, _NEXT_END = "carried_open_end_ms", "carried_next_end_ms"
-_MERGE_ROWS = 100_000
-_MERGE_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +79,7 @@ class Carried:
         #: The edges without an end.
         self.edges = OpenEdges(definition, state, read)
         self._open_end_ms, self._next_end_ms = (number_in(state.values, it) for it in (_OPEN_END, _NEXT_END))
-        self._fresh: list[pa.Table] = []
-        self._fresh_rows, self._merge_rows = 0, _MERGE_ROWS
-        self._fresh_bytes, self._merge_bytes = 0, _MERGE_BYTES
+        self._fresh = FreshRows()
         #: All rows, if the batch has read them, and how many of them were stored.
         self._rows: pa.Table | None = None
         self._stored = 0
@@ -95,15 +92,8 @@ class Carried:
         """
         if not rows.num_rows:
             return
-        self._fresh.append(padded(rows, self._definition.schema))
-        self._fresh_rows += rows.num_rows
+        self._fresh.add(padded(rows, self._definition.schema), self._merged)
         self.expect(rows["first"])
-        self._fresh_bytes += rows.nbytes
-        if self._fresh_rows >= self._merge_rows or self._fresh_bytes >= self._merge_bytes:
-            self._fresh = [self._merged(pa.concat_tables(self._fresh))]
-            self._fresh_rows, self._fresh_bytes = self._fresh[0].num_rows, self._fresh[0].nbytes
-            self._merge_rows = max(_MERGE_ROWS, 2 * self._fresh_rows)
-            self._merge_bytes = max(_MERGE_BYTES, 2 * self._fresh_bytes)
 
     def expect(self, first: pa.ChunkedArray) -> None:
         """Includes the first windows of new rows, also of edges, in these ends."""
@@ -185,7 +175,10 @@ class Carried:
     def _all(self) -> pa.Table:
         if self._rows is None:
             stored = self._read.whole(self._part)
-            self._rows, self._stored = pa.concat_tables([stored, *self._fresh, self.edges.rows()]), stored.num_rows
+            self._rows, self._stored = (
+                pa.concat_tables([stored, *self._fresh.tables, self.edges.rows()]),
+                stored.num_rows,
+            )
         return self._rows
 
     # ---- state -------------------------------------------------------------------------------------------------------
@@ -198,7 +191,7 @@ class Carried:
             until_ms: windows that end at or before this time have been emitted.
         """
         gone = last_ended(self._shape, min(closed_ms, until_ms))
-        fresh = [rows for it in self._fresh if (rows := it.filter(pc.greater(it["last"], gone))).num_rows]
+        fresh = [rows for it in self._fresh.tables if (rows := it.filter(pc.greater(it["last"], gone))).num_rows]
         part: list[Segment | pa.Table] = [*self._part]
         if self._rows is not None:
             first, last = _bounds(self._rows)
