@@ -23,7 +23,7 @@ _OWN_ERROR = re.compile(r"streamgroups\.errors\.(?P<name>\w+)(?:: |$)")
 #: What Java and Spark write before the error of Python if they write no traceback, as with
 #: ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``. It contains no data of records.
 _BEFORE = re.compile(
-    r"(?:(?:org|java|py4j)\.[\w.$]+: |\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: |\[PYTHON_\w+\] [^:]*: "
+    r"^(?:(?:org|java|py4j)\.[\w.$]+: |\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: |\[PYTHON_\w+\] [^:]*: "
     r"|Job aborted due to stage failure: Task [^(]*\(TID \d+\) \([^)]*\): )*"
 )
 #: Py4J's first line of an exception of Java, whose class and message are the next line. Source: Py4J's ``get_return_value``.
@@ -86,8 +86,9 @@ sg.register(spark) once, and start a write in another thread in the block: with 
     lines = _CALLING.sub("", text, count=1).splitlines()
     if _GROUP in text:
         lines = [_MARGIN.sub("", line) for line in lines]
-    first = [_without_prefix(line) for line in lines if line.strip()][:1]
-    last = ([*_ends_of_tracebacks(lines)] or first or ["an error without a message"])[-1].strip()
+    ends = list(_ends_of_tracebacks(lines))
+    first = next((line for line in map(str.strip, lines) if line), "an error without a message")
+    last = ends[-1].strip() if ends else _without_prefix(first)
     if (missing := _NOT_FOUND.match(last)) is not None:
         return failure_of(_format_not_found(missing["format"]))
     error_line = _OWN_ERROR.match(last)
@@ -110,8 +111,7 @@ def failure_of(error: StreamGroupsError) -> Failure:
 
 def _without_prefix(line: str) -> str:
     """Removes what precedes an error of this library in a text without a traceback."""
-    before = _BEFORE.match(line.strip())
-    rest = line.strip()[0 if before is None else before.end() :]
+    rest = _BEFORE.sub("", line, count=1)
     return rest if _OWN_ERROR.match(rest) else line
 
 

@@ -103,10 +103,9 @@ def move_live(
             them.
 
     Returns:
-        The partitions that were not reset in time, although the request remains (``PartlyDone``); so it is if an error ends the
-        wait. If the members left
-        meanwhile and the group was reset by a commit: the partitions whose commit failed. If a member joins before this
-        commit, it applies the request.
+        The partitions that were not reset in time, or before an error ended the wait, although the request remains
+        (``PartlyDone``). If the members left meanwhile and the group was reset by a commit: the partitions whose commit failed.
+        If a member joins before this commit, it applies the request.
 
     Raises:
         GroupRejected: if the request cannot be written.
