@@ -11,12 +11,15 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from itertools import pairwise, takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgroups.errors import InvalidOption
 from streamgroups.json_values import write_json
 from streamgroups.printable import printable
 from streamgroups.tables import Cell, Table, csv_line, plain_lines
@@ -156,3 +159,16 @@ def terminal_texts(tables: Sequence[Table], width: int) -> Iterator[RichText]:
 def print_message(text: str) -> None:
     """Prints a line for people on standard error: a warning, a file name, or the next step."""
     print(printable(text, keep="\n"), file=sys.stderr)
+
+
+@contextmanager
+def page_file(file: Path) -> Iterator[None]:
+    """Names the file of a page or an image that the ``with`` block cannot write.
+
+    Raises:
+        InvalidOption: if the block raises an ``OSError``.
+    """
+    try:
+        yield
+    except OSError as e:
+        raise InvalidOption(f"{file} cannot be written: {e.strerror}.", remedy="Use another file.") from e

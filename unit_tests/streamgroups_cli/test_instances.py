@@ -526,6 +526,9 @@ def test_list_and_status(instance: Instance, tmp_path: Path) -> None:
     page = tmp_path / "board.html"
     assert instance("instance", "status", "board", "--html", str(page)).code == 0
     assert "free slot" in page.read_text()
+    rejected = instance("instance", "status", "board", "--html", str(tmp_path / "none" / "board.html"))
+    assert (rejected.code, rejected.out) == (2, "")
+    assert "none/board.html cannot be written: No such file or directory." in rejected.err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import typer
 
 from streamgroups.errors import InvalidOption
 from streamgroups_admin.reports.clocks import Clock
-from streamgroups_cli.output import print_message
+from streamgroups_cli.output import page_file, print_message
 
 
 def timeline(
@@ -37,8 +37,6 @@ def timeline(
     from streamgroups_admin.reports.ownership_timeline import ownership_timeline
 
     found = ownership_timeline(history_dir, group_id=group, clock=clock.value)
-    try:
+    with page_file(file):
         (found.write_html if suffix == ".html" else found.write_svg)(file)
-    except OSError as e:
-        raise InvalidOption(f"{file} cannot be written: {e.strerror}.", remedy="Use another file.") from e
     print_message(f"{found}. The timeline is in {file}")

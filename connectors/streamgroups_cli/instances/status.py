@@ -16,7 +16,7 @@ from streamgroups.tables import Column, Table
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.instance_log import InstanceArgument, OpenInstance, open_instance
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, print_message
+from streamgroups_cli.output import Output, OutputOption, emit, page_file, print_message
 from streamgroups_cli.replica_tables import replica_document, replica_table
 
 _WORKERS = (
@@ -100,5 +100,6 @@ def _worker(view: WorkerView) -> dict[str, Any]:
 def _write_page(file: Path, found: Overview, now_ms: int) -> None:
     from streamgroups_admin.reports.instance_page import instance_page
 
-    file.write_text(instance_page(found, now_ms), encoding="utf-8")
+    with page_file(file):
+        file.write_text(instance_page(found, now_ms), encoding="utf-8")
     print_message(f"Wrote {file}")
