@@ -73,7 +73,7 @@ campaigns: $(VENV)/installed  ## campaigns of faults, of each kind; KILLS=15 for
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind zombies --kills $(KILLS) --resets $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres --kind savepoints --kills $(KILLS) --savepoints $(SAVEPOINTS) --nodes 3 $(if $(SEED),--seed $(SEED))
-	$(BIN)/python -m integration_tests.campaign_processors --faults $(KILLS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m integration_tests.campaign.processors --faults $(KILLS) $(if $(SEED),--seed $(SEED))
 
 hostile: $(VENV)/installed  ## a million hostile records through each sink; SEED=7
 	$(BIN)/python -m integration_tests.hostile_topic kafka postgres delta $(if $(SEED),--seed $(SEED))

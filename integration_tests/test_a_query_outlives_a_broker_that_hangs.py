@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
-from integration_tests.campaign_targets import patiently
+from integration_tests.campaign.targets import patiently
 from integration_tests.three_brokers import three_brokers
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.producing import Load

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.campaign import campaign
-from integration_tests.campaign_targets import target
+from integration_tests.campaign.running import campaign
+from integration_tests.campaign.targets import target
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 

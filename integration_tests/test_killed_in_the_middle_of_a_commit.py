@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.campaign import campaign
-from integration_tests.campaign_targets import target
-from integration_tests.campaign_turns import Turn
+from integration_tests.campaign.running import campaign
+from integration_tests.campaign.targets import target
+from integration_tests.campaign.turns import Turn
 from integration_tests.tiers import LONG
 
 pytestmark = pytest.mark.timeout(600)

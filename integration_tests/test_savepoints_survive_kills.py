@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.campaign import campaign
-from integration_tests.campaign_targets import target
-from integration_tests.campaign_turns import Turn, revealing_turns
-from integration_tests.campaign_verdict import Verdict
+from integration_tests.campaign.running import campaign
+from integration_tests.campaign.targets import target
+from integration_tests.campaign.turns import Turn, revealing_turns
+from integration_tests.campaign.verdict import Verdict
 from integration_tests.tiers import LONG
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.broker import BROKER_PROPERTIES

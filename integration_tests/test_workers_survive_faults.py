@@ -1,6 +1,6 @@
 """P2: the processors of an instance have each record once while its processes are killed and frozen.
 
-``integration_tests.campaign_processors`` runs all faults.
+``integration_tests.campaign.processors`` runs all faults.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.campaign_processor_turns import FaultTurn, fault_turns, revealing_turns
-from integration_tests.campaign_processors import Verdict, campaign, faulty_instance
+from integration_tests.campaign.processor_turns import FaultTurn, fault_turns, revealing_turns
+from integration_tests.campaign.processors import Verdict, campaign, faulty_instance
 from integration_tests.tiers import LONG
 
 pytestmark = [LONG, pytest.mark.timeout(3_600)]

@@ -8,7 +8,7 @@ campaign has injected the fault, which can kill it. The tested code has no depen
 The commits and states of the query are recorded in the history of the campaign (``history/recorder.py``).
 
 ``STREAMGROUPS_SABOTAGE`` disables a safeguard of the tested code, to verify that a campaign detects it (see
-``campaign_turns.SABOTAGES`` and ``campaign_processor_turns.SABOTAGES``).
+``campaign.turns.SABOTAGES`` and ``campaign.processor_turns.SABOTAGES``).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from confluent_kafka import Message
 
-from integration_tests.campaign_windows import plain_count
+from integration_tests.campaign.windows import plain_count
 from integration_tests.history.events import (
     Acknowledged,
     Event,

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_tests import campaign_settings, campaign_shrinking
-from integration_tests.campaign_settings import Settings, parser, replay_command, settings_of, turns_of
-from integration_tests.campaign_shrinking import shrunk
-from integration_tests.campaign_turns import KINDS
+from integration_tests.campaign import settings as campaign_settings
+from integration_tests.campaign import shrinking as campaign_shrinking
+from integration_tests.campaign.settings import Settings, parser, replay_command, settings_of, turns_of
+from integration_tests.campaign.shrinking import shrunk
+from integration_tests.campaign.turns import KINDS
 
 
 def _settings(*options: str) -> Settings:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests import campaign_processor_turns
-from integration_tests.campaign_processor_faults import Recovery
-from integration_tests.campaign_processor_results import ProcessorResult, parse, tables
-from integration_tests.campaign_processor_turns import FAULTS, SABOTAGES, FaultTurn, fault_turns, revealing_turns
-from integration_tests.campaign_processors import Verdict
-from integration_tests.campaign_windows import Differences
+from integration_tests.campaign import processor_turns as campaign_processor_turns
+from integration_tests.campaign.processor_faults import Recovery
+from integration_tests.campaign.processor_results import ProcessorResult, parse, tables
+from integration_tests.campaign.processor_turns import FAULTS, SABOTAGES, FaultTurn, fault_turns, revealing_turns
+from integration_tests.campaign.processors import Verdict
+from integration_tests.campaign.windows import Differences
 from integration_tests.spark_events import logged_queries
 from unit_tests.campaign.test_sabotages import SABOTAGES as DISABLED
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests import campaign_record
-from integration_tests.campaign_record import Recorded, add, page
-from integration_tests.campaign_results import EXAMPLE, Result
+from integration_tests.campaign import record as campaign_record
+from integration_tests.campaign.record import Recorded, add, page
+from integration_tests.campaign.results import EXAMPLE, Result
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from integration_tests import campaign_forks
-from integration_tests.campaign_forks import positions, reason, wrong_files
-from integration_tests.campaign_savepoints import RECORD, Attempt, Creation, SavepointResults, command_points
-from integration_tests.campaign_windows import PARTITIONS, Differences, compare
+from integration_tests.campaign import forks as campaign_forks
+from integration_tests.campaign.forks import positions, reason, wrong_files
+from integration_tests.campaign.savepoints import RECORD, Attempt, Creation, SavepointResults, command_points
+from integration_tests.campaign.windows import PARTITIONS, Differences, compare
 from integration_tests.killed_commands import CREATE_POINTS, RESTORE_POINTS, Point
 from unit_tests.campaign.test_campaign_windows import COUNT, EXPECTED, ROWS
 

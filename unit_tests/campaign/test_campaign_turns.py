@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests import campaign_results
-from integration_tests.campaign_faults import CampaignMember
-from integration_tests.campaign_results import EXAMPLE, tables
-from integration_tests.campaign_turns import (
+from integration_tests.campaign import results as campaign_results
+from integration_tests.campaign.faults import CampaignMember
+from integration_tests.campaign.results import EXAMPLE, tables
+from integration_tests.campaign.turns import (
     KINDS,
     LEDGER_POINTS,
     POINTS,
@@ -20,7 +20,7 @@ from integration_tests.campaign_turns import (
     VICTIMS_OF,
     all_turns,
 )
-from integration_tests.campaign_verdict import Verdict
+from integration_tests.campaign.verdict import Verdict
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from integration_tests.campaign_windows import (
+from integration_tests.campaign.windows import (
     CLOSING,
     DELAY_MS,
     LATENESS_MS,

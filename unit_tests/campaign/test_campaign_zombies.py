@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_tests.campaign_resets import LETTER_EVERY, RequestedReset, is_letter, order_of, wrong_letters
-from integration_tests.campaign_turns import ZOMBIE_POINTS, needs_reset, zombie_turns
-from integration_tests.campaign_windows import PARTITIONS
+from integration_tests.campaign.resets import LETTER_EVERY, RequestedReset, is_letter, order_of, wrong_letters
+from integration_tests.campaign.turns import ZOMBIE_POINTS, needs_reset, zombie_turns
+from integration_tests.campaign.windows import PARTITIONS
 
 COUNT = 40 * PARTITIONS
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from integration_tests.campaign_history import CampaignHistory
+from integration_tests.campaign.history import CampaignHistory
 from integration_tests.history.events import (
     Acknowledged,
     Event,

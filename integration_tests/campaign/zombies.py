@@ -1,6 +1,6 @@
 """Zombies of a campaign: queries that sleep at a named point, longer than every timeout, and then continue.
 
-Used by ``integration_tests.campaign_faults``. All processes of a query are stopped with SIGSTOP while one of them is at the
+Used by ``integration_tests.campaign.faults``. All processes of a query are stopped with SIGSTOP while one of them is at the
 point. They continue when the group has removed the member, the others own all partitions, have applied a reset, if the
 turn has one, and have committed past all positions of the zombie. A member reaches some points only while a reset is
 applied or partitions change their owner. The zombies of the campaign cause both. Source: SEMANTICS F1-F3, G8, X2-X4.
@@ -17,8 +17,8 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from integration_tests.campaign_resets import RequestedResets
-from integration_tests.campaign_windows import PARTITIONS
+from integration_tests.campaign.resets import RequestedResets
+from integration_tests.campaign.windows import PARTITIONS
 from streamgroups_testkit.waits import wait_until
 
 #: Longer than the session timeout of 6 s and the lock timeout of ``dying/sitecustomize.py``.

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from integration_tests.campaign_resets import RequestedResets, order_of, wrong_letters
-from integration_tests.campaign_savepoints import SavepointResults
-from integration_tests.campaign_turns import WINDOWS_KINDS, Turn
-from integration_tests.campaign_windows import Reset, compare
+from integration_tests.campaign.resets import RequestedResets, order_of, wrong_letters
+from integration_tests.campaign.savepoints import SavepointResults
+from integration_tests.campaign.turns import WINDOWS_KINDS, Turn
+from integration_tests.campaign.windows import Reset, compare
 from integration_tests.history.anomalies import Report
 
 

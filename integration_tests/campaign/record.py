@@ -1,7 +1,7 @@
 """The record of all campaigns: ``docs/campaigns.jsonl``, and its tables in ``docs/campaign-table.rst``.
 
-``--record`` of ``integration_tests.campaign`` and ``campaign_processors`` adds a result after each campaign, and writes the tables
-again. ``python -m integration_tests.campaign_record FILE`` adds the results of a file that ``--results`` has written.
+``--record`` of ``integration_tests.campaign`` and ``campaign.processors`` adds a result after each campaign, and writes the tables
+again. ``python -m integration_tests.campaign.record FILE`` adds the results of a file that ``--results`` has written.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from integration_tests.campaign_results import table
+from integration_tests.campaign.results import table
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parent.parent.parent / "docs"
 LINES, TABLES = DOCS / "campaigns.jsonl", DOCS / "campaign-table.rst"
 _WORKLOADS = {
     "stateless": "copy",
@@ -49,7 +49,7 @@ class Recorded:
     """A campaign.
 
     Args:
-        workload: one of ``campaign_turns.KINDS``, or ``processors``.
+        workload: one of ``campaign.turns.KINDS``, or ``processors``.
         sink: the sink; empty for processors.
         protocol: the group protocol.
         nodes: the number of brokers.

@@ -1,6 +1,6 @@
 """Windows of a campaign: the query, its plain count by pandas, the check of its output, and resets of its group.
 
-Used by ``integration_tests.campaign`` and ``campaign_query``. Key, time and value of a record follow from its number, so
+Used by ``integration_tests.campaign`` and ``campaign.query``. Key, time and value of a record follow from its number, so
 the plain count needs the number of records only. The records are out of order, and some are too late for their window.
 The reader passes the records directly to the operator of one query, and to that of the others through Spark.
 
@@ -37,7 +37,7 @@ SIZE_MS, DELAY_MS, LATENESS_MS = 600_000, 20_000, 50_000
 #: The event time between two records. An hour of event time is 9,000 offsets of each partition.
 STEP_MS = 100
 HOUR_OFFSETS = 3_600_000 // STEP_MS // PARTITIONS
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parent.parent.parent
 _START_MS = 1_750_000_000_000
 #: The topic keeps old records, and accepts those that close all windows, which are in the future.
 TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}

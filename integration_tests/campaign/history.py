@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from integration_tests.campaign_turns import WINDOWS_KINDS
-from integration_tests.campaign_windows import DELAY_MS, PARTITIONS
+from integration_tests.campaign.turns import WINDOWS_KINDS
+from integration_tests.campaign.windows import DELAY_MS, PARTITIONS
 from integration_tests.history.anomalies import Report
 from integration_tests.history.checker import check
 from integration_tests.history.events import (
@@ -62,7 +62,7 @@ class CampaignHistory:
         group: the group of the queries.
         topic: their topic.
         sink: ``kafka``, ``postgres`` or ``delta``.
-        kind: one of ``campaign_turns.KINDS``.
+        kind: one of ``campaign.turns.KINDS``.
         max_lag_s: the longest permitted time from the last fault until the group has read all records, in seconds.
     """
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from integration_tests.campaign_record import add_options
-from integration_tests.campaign_turns import (
+from integration_tests.campaign.record import add_options
+from integration_tests.campaign.turns import (
     KINDS,
     SABOTAGES,
     SAVEPOINT_SABOTAGES,
@@ -35,7 +35,7 @@ class Settings:
     """The options of the command line.
 
     Args:
-        kind: one of ``campaign_turns.KINDS``.
+        kind: one of ``campaign.turns.KINDS``.
         kills: the number of faults.
         victims: the kinds of faults.
         sabotaged: the disabled safeguard; empty if all are enabled.

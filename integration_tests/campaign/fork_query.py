@@ -1,5 +1,5 @@
-"""The forks of a campaign of savepoints: bounded runs in one Spark session, three at a time. ``integration_tests.campaign_forks``
-starts it as ``python -m integration_tests.campaign_fork_query FILE``.
+"""The forks of a campaign of savepoints: bounded runs in one Spark session, three at a time. ``integration_tests.campaign.forks``
+starts it as ``python -m integration_tests.campaign.fork_query FILE``.
 
 A fork writes exactly once to a topic of its own, because a busy machine can fence its member. It starts again after a failure.
 Its rows are then in ``rows.json`` in its directory, or its error in ``error.txt``.
@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from integration_tests.campaign_targets import create
-from integration_tests.campaign_windows import windows
+from integration_tests.campaign.targets import create
+from integration_tests.campaign.windows import windows
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_testkit.reading import read_committed, wait_until_no_transaction_is_open
 from streamgroups_testkit.spark_sessions import session_builder

@@ -1,6 +1,6 @@
 """Resets of a campaign's running group to known positions, and the check of an output by its order.
 
-Used by ``integration_tests.campaign`` and ``campaign_zombies``. The output of a partition in the order of its commits is
+Used by ``integration_tests.campaign`` and ``campaign.zombies``. The output of a partition in the order of its commits is
 a sequence of runs: each run has all records from its first offset to its end, and each applied reset begins the next run
 at its target. So the order alone shows a lost record, a repeated one, and a reset that was applied never or twice.
 Source: SEMANTICS G8, S6, X2-X4, X9.
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
 
-from integration_tests.campaign_windows import PARTITIONS, RecordReset, ignore_reset
+from integration_tests.campaign.windows import PARTITIONS, RecordReset, ignore_reset
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition

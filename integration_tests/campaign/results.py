@@ -1,6 +1,6 @@
 """Results of campaigns: one line of JSON each, and their tables. Used by ``integration_tests.campaign``.
 
-``python -m integration_tests.campaign_results FILE`` prints the tables of a file. Each line contains the commit, the
+``python -m integration_tests.campaign.results FILE`` prints the tables of a file. Each line contains the commit, the
 day and the seed, so that a campaign can be repeated with the same turns.
 """
 
@@ -30,7 +30,7 @@ class Result:
         sink: ``kafka``, ``postgres`` or ``delta``.
         protocol: the group protocol.
         nodes: the number of brokers.
-        kind: one of ``campaign_turns.KINDS``.
+        kind: one of ``campaign.turns.KINDS``.
         sabotaged: the disabled safeguard; empty if all were enabled.
         seed: the seed of the order of turns.
         victims: how often each fault was injected.
@@ -109,7 +109,7 @@ def here(kafka_version: str) -> tuple[str, str, dict[str, str]]:
     import pyspark
 
     def git(*arguments: str) -> str:
-        root = Path(__file__).parent.parent
+        root = Path(__file__).parent.parent.parent
         return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
 
     changed = "+" if git("status", "--porcelain", "--untracked-files=no") else ""

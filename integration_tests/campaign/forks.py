@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from integration_tests.campaign_fork_query import ERROR_FILE, ROWS_FILE
-from integration_tests.campaign_savepoints import RECORD, Attempt, SavepointResults, command_points
-from integration_tests.campaign_windows import compare
+from integration_tests.campaign.fork_query import ERROR_FILE, ROWS_FILE
+from integration_tests.campaign.savepoints import RECORD, Attempt, SavepointResults, command_points
+from integration_tests.campaign.windows import compare
 from integration_tests.command_line import streamgroups
 from integration_tests.killed_commands import RESTORE_POINTS, is_killed, run_command
 from streamgroups.supervision.failure_causes import failure_in
 from streamgroups_testkit.reading import committed_offsets
 
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parent.parent.parent
 _ERROR = re.compile(r"^streamgroups\.errors\.(\w+: .*)", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
 _CAUSE = re.compile(r"^Caused by: (.*)", re.MULTILINE)
@@ -138,7 +138,7 @@ class Forks:
         path = os.pathsep.join([str(_ROOT), str(_ROOT / "connectors")])
         with (self.directory / "forks.log").open("wb") as log:
             subprocess.run(
-                [sys.executable, "-m", "integration_tests.campaign_fork_query", str(config)],
+                [sys.executable, "-m", "integration_tests.campaign.fork_query", str(config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """Savepoints of a campaign: they are created while its queries run and are killed, and some of the commands are killed too.
 
-Used by ``integration_tests.campaign``; ``campaign_forks`` restores them. The seed determines the point of each command, so a
+Used by ``integration_tests.campaign``; ``campaign.forks`` restores them. The seed determines the point of each command, so a
 campaign can be repeated. Source: SEMANTICS C1-C3.
 """
 
@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from integration_tests.campaign_results import table
+from integration_tests.campaign.results import table
 from integration_tests.killed_commands import CREATE_POINTS, is_killed, run_command
 
 #: Commands without a kill in one round of all points.
@@ -275,7 +275,7 @@ def creation_of(
         "json",
     )
     environment = {
-        "PYTHONPATH": str(Path(__file__).parent / "dying"),
+        "PYTHONPATH": str(Path(__file__).parent.parent / "dying"),
         "STREAMGROUPS_DEATHS": str(directory / "deaths"),
         "STREAMGROUPS_SABOTAGE": sabotaged,
     }

@@ -1,4 +1,4 @@
-"""An instance with two processors, and the injection of faults into its processes. Used by ``integration_tests.campaign_processors``.
+"""An instance with two processors, and the injection of faults into its processes. Used by ``integration_tests.campaign.processors``.
 
 ``copy`` writes each record to a topic, and ``counts`` has two replicas that count in windows into PostgreSQL. Both read one topic.
 With two slots, each of the two workers runs a replica of ``counts``.
@@ -21,9 +21,9 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient
 
-from integration_tests.campaign_processor_turns import FaultTurn
-from integration_tests.campaign_targets import patiently
-from integration_tests.campaign_windows import DELAY_MS, LATENESS_MS, PARTITIONS, SIZE_MS
+from integration_tests.campaign.processor_turns import FaultTurn
+from integration_tests.campaign.targets import patiently
+from integration_tests.campaign.windows import DELAY_MS, LATENESS_MS, PARTITIONS, SIZE_MS
 from integration_tests.copying_instance import spark_worker
 from integration_tests.instances import RealInstance
 from integration_tests.programs import Program
@@ -41,7 +41,7 @@ _LEASE_S = 6
 _STEP_S = 600
 #: The time in which a worker without a lease must end, and a replica must have one member.
 _END_S = 90
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parent.parent
 _SOURCE = "python_streaming_source_runner"
 _STATE_ERROR = re.compile(r"State(?:Missing|Damaged|Mismatch): [^\s:]+")
 

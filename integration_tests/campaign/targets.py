@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from integration_tests.campaign_windows import PARTITIONS
+from integration_tests.campaign.windows import PARTITIONS
 from streamgroups_testkit.reading import read_committed, wait_until_no_transaction_is_open
 
 #: Returns (partition, value) of the whole output, in the order of its commits within a partition.

@@ -1,5 +1,5 @@
 """A member of a campaign: a query that writes exactly once. ``integration_tests.campaign`` starts it as ``python -m
-integration_tests.campaign_query '{...}'``.
+integration_tests.campaign.query '{...}'``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from integration_tests.campaign_resets import is_letter
-from integration_tests.campaign_windows import windows
+from integration_tests.campaign.resets import is_letter
+from integration_tests.campaign.windows import windows
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_testkit.spark_sessions import JVM, session_builder
 

@@ -1,6 +1,6 @@
 """Results of campaigns of processors: one line of JSON each, and their tables.
 
-Used by ``integration_tests.campaign_processors``. ``python -m integration_tests.campaign_processor_results FILE`` prints the tables
+Used by ``integration_tests.campaign.processors``. ``python -m integration_tests.campaign.processor_results FILE`` prints the tables
 of a file.
 """
 
@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from integration_tests.campaign_processor_faults import Recovery
-from integration_tests.campaign_processor_turns import FAULTS
-from integration_tests.campaign_results import table
+from integration_tests.campaign.processor_faults import Recovery
+from integration_tests.campaign.processor_turns import FAULTS
+from integration_tests.campaign.results import table
 
 
 @dataclass(frozen=True, slots=True)

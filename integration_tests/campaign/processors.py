@@ -1,10 +1,10 @@
 """A campaign of faults for an instance: its manager, its workers and their processors are killed and frozen under load.
 
-Run as ``python -m integration_tests.campaign_processors --faults 20 --seed 1``; ``test_workers_survive_faults`` runs a short one.
+Run as ``python -m integration_tests.campaign.processors --faults 20 --seed 1``; ``test_workers_survive_faults`` runs a short one.
 One processor copies a topic into another topic, and the other one counts in windows into PostgreSQL, both exactly once
-(``campaign_processor_faults``). After each fault the campaign waits until all replicas run and have committed new records. At
+(``campaign.processor_faults``). After each fault the campaign waits until all replicas run and have committed new records. At
 the end an independent reader finds each record once, in the order of its partition, and a plain count by pandas
-(``campaign_windows``) has the rows of the table. Source: SEMANTICS P2.
+(``campaign.windows``) has the rows of the table. Source: SEMANTICS P2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from unittest import mock
 
 import psycopg
 
-from integration_tests.campaign_processor_faults import (
+from integration_tests.campaign.processor_faults import (
     REPLICAS,
     SESSION_TIMEOUT_S,
     FaultyInstance,
@@ -36,12 +36,12 @@ from integration_tests.campaign_processor_faults import (
     connections,
     copy_text,
 )
-from integration_tests.campaign_processor_results import ProcessorResult
-from integration_tests.campaign_processor_turns import SABOTAGES, FaultTurn, fault_turns, revealing_turns
-from integration_tests.campaign_record import add_options, keep
-from integration_tests.campaign_results import here
-from integration_tests.campaign_targets import create
-from integration_tests.campaign_windows import (
+from integration_tests.campaign.processor_results import ProcessorResult
+from integration_tests.campaign.processor_turns import SABOTAGES, FaultTurn, fault_turns, revealing_turns
+from integration_tests.campaign.record import add_options, keep
+from integration_tests.campaign.results import here
+from integration_tests.campaign.targets import create
+from integration_tests.campaign.windows import (
     CLOSING,
     PARTITIONS,
     TOPIC_CONFIG,
@@ -251,7 +251,7 @@ def cold_start_s(instance: FaultyInstance) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m integration_tests.campaign_processors", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m integration_tests.campaign.processors", description=__doc__)
     parser.add_argument("--faults", type=int, default=20, help="the number of faults")
     parser.add_argument("--seed", type=int, default=1, help="of the order of faults")
     parser.add_argument("--sabotaged", choices=SABOTAGES, default="", help="take it away: the campaign must notice")

@@ -1,4 +1,4 @@
-"""The faults of a campaign of processors, and their order. Used by ``integration_tests.campaign_processors``.
+"""The faults of a campaign of processors, and their order. Used by ``integration_tests.campaign.processors``.
 
 A fault is injected at a random time, or when a process of a worker reaches a named point (``dying/sitecustomize.py``).
 """

@@ -1,0 +1,138 @@
+"""The queries of a campaign as processes. Used by ``campaign.running`` and ``campaign.faults``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from integration_tests.history.events import ProcessEnded, ProcessStarted
+from integration_tests.history.outputs_read import now_ms
+from streamgroups_testkit.spark_sessions import spark_home
+
+#: The Spark master of the queries with separate executors.
+MASTER = "local-cluster[2,1,1024]"
+#: An error of a state in the log of a query, with the partition.
+_STATE_ERROR = re.compile(r"State(?:Missing|Damaged|Mismatch): [^\s:]+")
+_HERE = Path(__file__).parent.parent
+
+
+class CampaignMember:
+    """A query that restarts after every failure.
+
+    Args:
+        directory: the directory of its checkpoint and log.
+        name: its name.
+        config: the configuration for ``campaign.query``.
+        master: the Spark master. Separate executors write their files to ``spark_home``.
+        record: stores events of the history.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        config: dict[str, Any],
+        master: str = "local[2]",
+        record: Callable[..., None] = lambda *_: None,
+    ) -> None:
+        self.name, self._directory, self._record = name, directory, record
+        self._config = {**config, "name": name, "master": master, "checkpoint": str(directory / f"checkpoint-{name}")}
+        self._config["options"] = {**config["options"], "kafka.client.id": name}
+        self._process: subprocess.Popen[bytes] | None = None
+        #: Whether the history has its start, and not its end.
+        self._is_started = False
+        self._n_lost = 0
+
+    def see_to_it(self) -> None:
+        """Starts it if it is not running."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._has_ended("ended")
+        python_path = [str(_HERE / "dying"), str(_HERE.parent), str(_HERE.parent / "connectors")]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(python_path),
+            "PYSPARK_PYTHON": sys.executable,
+            "STREAMGROUPS_DEATHS": str(self._directory / "deaths"),
+            "STREAMGROUPS_MEMBER": self.name,
+            "STREAMGROUPS_SABOTAGE": self._config["sabotaged"],
+            "STREAMGROUPS_HISTORY": str(self._directory / "history"),
+        }
+        if self._config["master"] == MASTER:
+            environment["SPARK_HOME"] = str(spark_home(self._directory / "spark"))
+        with (self._directory / f"{self.name}.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "integration_tests.campaign.query", json.dumps(self._config)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        self._is_started = True
+        self._record(ProcessStarted(now_ms(), self.name, self._process.pid))
+
+    def _has_ended(self, cause: str) -> None:
+        """Records the end of the driver, once."""
+        if self._process is not None and self._is_started:
+            self._record(ProcessEnded(now_ms(), self.name, self._process.pid, cause))
+            self._is_started = False
+
+    def processes(self) -> list[psutil.Process]:
+        """All processes of the query, the driver first."""
+        assert self._process is not None
+        driver = psutil.Process(self._process.pid)
+        return [driver, *driver.children(recursive=True)]
+
+    def kill(self) -> None:
+        """Kills all its processes with ``kill -9``."""
+        processes = self.processes()
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        _, left = psutil.wait_procs(processes, 30)
+        assert not left, left
+        self._has_ended("killed")
+
+    def lose_checkpoint(self) -> None:
+        """Deletes its checkpoint, configures another one, or restores the one that was deleted last, in turn."""
+        self._n_lost += 1
+        checkpoint, deleted = Path(self._config["checkpoint"]), self._directory / f"deleted-{self.name}"
+        if self._n_lost % 3 == 2:
+            self._config["checkpoint"] += "+"
+            return
+        if self._n_lost % 3 == 0 and deleted.exists():
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            deleted.rename(checkpoint)
+            return
+        shutil.rmtree(deleted, ignore_errors=True)
+        # A kill can precede the first write to the checkpoint.
+        with suppress(FileNotFoundError):
+            checkpoint.rename(deleted)
+
+    def state_errors(self) -> list[str]:
+        """The errors of states in its log."""
+        log = self._directory / f"{self.name}.log"
+        return _STATE_ERROR.findall(log.read_text(errors="replace")) if log.exists() else []
+
+    def stop(self) -> None:
+        """Stops it with SIGTERM; kills it after a timeout."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(60)
+            self._has_ended("stopped")
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{self.name} did not stop") from None
