@@ -10,6 +10,7 @@ import inspect
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeAlias
 
@@ -73,7 +74,7 @@ def _arguments(of: Callable[..., object]) -> list[str]:
     return [name for name in inspect.signature(of).parameters if name != "self"]
 
 
-@fact(_KAFKA_PYTHON, "a connection manager has these methods with these arguments", "admin.session")
+@fact(_KAFKA_PYTHON, "a connection manager has these methods with these arguments", "admin.connection")
 def connection_manager() -> None:
     manager = private.KafkaConnectionManager
     assert _arguments(manager.__init__)[:1] == ["net"]
@@ -87,7 +88,7 @@ def connection_manager() -> None:
 @fact(
     _KAFKA_PYTHON,
     "the settings of a connection contain a proxy, a TLS context, a selector and limits",
-    "admin.session_settings",
+    "admin.connection_settings",
 )
 def settings_of_connections() -> None:
     names = {
@@ -157,6 +158,11 @@ def library_of_the_wheel() -> None:
     assert status.librdkafka_version == confluent_kafka.libversion()[0]
     assert status.librdkafka_path is not None
     assert Path(status.librdkafka_path).name.startswith("librdkafka")
+
+
+@pytest.mark.parametrize("name", sorted({name for it in FACTS for name in it.modules.split(", ")}))
+def test_a_module_that_depends_on_a_fact_exists(name: str) -> None:
+    assert find_spec(f"streamgroups_kafka.{name}") is not None
 
 
 @pytest.mark.parametrize("known", FACTS, ids=lambda it: it.check.__name__)

@@ -90,5 +90,7 @@ def test_W9_no_row_is_adjusted_to_a_watermark_beyond_the_limit(spark: SparkSessi
     )
     on_time, late = split(rows, LateRule("ts", None, OnViolation.ADJUST, "until"))
     assert [tuple(row) for row in on_time.select("id", F.unix_micros("ts")).collect()] == [(0, _MAX_US)]
-    letters = sg.dead_letters(late).select(F.get_json_object("details.record", "$.id"), "details.why").collect()
+    letters = (
+        sg.event_time.dead_letters(late).select(F.get_json_object("details.record", "$.id"), "details.why").collect()
+    )
     assert [tuple(row) for row in letters] == [(str(i), "violation") for i in range(1, len(watermarks_us))]

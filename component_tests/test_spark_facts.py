@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -324,7 +325,7 @@ def begin_of_a_batch(ran: Ran) -> None:
     assert all(json.loads(line)[1:] == [True, False] for line in lines), lines
 
 
-@fact("a class that Spark pickles has the bases that __mro_entries__ replaces", "internals.shipping")
+@fact("a class that Spark pickles has the bases that __mro_entries__ replaces", "internals.pickle_checks")
 def bases_of_a_pickled_class(ran: Ran) -> None:
     made = shipped_class(TinySource, {"session": "5f2c"})
     again = unpickled(pickled(made))
@@ -332,7 +333,7 @@ def bases_of_a_pickled_class(ran: Ran) -> None:
     assert b"base_named" in pickled(made), "the base is pickled without the check of the library"
 
 
-@fact("cloudpickle pickles the attributes of a nested function before its globals", "internals.shipping")
+@fact("cloudpickle pickles the attributes of a nested function before its globals", "internals.pickle_checks")
 def attributes_of_a_pickled_function(ran: Ran) -> None:
     def length(values: Any) -> int:
         return len(TinySource.name()) + len(values)
@@ -444,6 +445,11 @@ def test_a_changed_fact_has_a_clear_text(ran: Ran, monkeypatch: pytest.MonkeyPat
     assert str(failure.value).startswith(
         f"{message}These modules of streamgroups_spark depend on it: {known.modules}. "
     )
+
+
+@pytest.mark.parametrize("name", sorted({name for it in FACTS for name in it.modules.split(", ")}))
+def test_a_module_that_depends_on_a_fact_exists(name: str) -> None:
+    assert find_spec(f"streamgroups_spark.{name}") is not None
 
 
 @pytest.mark.parametrize("known", FACTS, ids=lambda it: it.check.__name__)

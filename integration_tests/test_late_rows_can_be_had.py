@@ -238,7 +238,7 @@ def test_W17_no_row_of_bounded_data_is_late(spark: SparkSession, bootstrap: str,
         rows.select("offset", unknown, "watermark"), "at", window=sg.shapes.tumbling(WINDOW)
     )
     assert [(r.offset, r.watermark) for r in on_time.orderBy("offset").collect()] == [(0, None), (2, None)]
-    (letter,) = sg.dead_letters(late).collect()
+    (letter,) = sg.event_time.dead_letters(late).collect()
     assert (letter.offset, letter.details.keys()) == (1, {"why", "record", "missing"})
     assert (letter.details["why"], letter.error_class) == ("no event time", "NoEventTime")
 
@@ -274,7 +274,7 @@ def test_a_row_is_late_if_its_window_in_spark_has_ended(spark: SparkSession, win
     ends = each.groupBy("id", "watermark").agg(F.max("w.end").alias("end"), F.max("w.start").alias("start"))
     expected = {(r.id, r.start, r.end) for r in ends.where("end <= watermark").collect()}
     on_time, late = split(rows, LateRule("ts", window))
-    found = sg.dead_letters(late).select(
+    found = sg.event_time.dead_letters(late).select(
         recorded("id", "int", "details.record"),
         *(F.to_timestamp(F.col("details")[name]) for name in ("window_start", "window_end")),
     )
@@ -299,7 +299,7 @@ def test_a_time_beyond_the_bound_is_no_event_time(spark: SparkSession, window: S
     rows = spark.createDataFrame(list(enumerate(times_us)), "id int, time_us long")
     rows = rows.select("id", F.timestamp_micros("time_us").alias("ts"), F.timestamp_millis(F.lit(0)).alias("watermark"))
     on_time, late = split(rows, LateRule("ts", window))
-    letters = sg.dead_letters(late).select(recorded("id", "int", "details.record"), "details.why").collect()
+    letters = sg.event_time.dead_letters(late).select(recorded("id", "int", "details.record"), "details.why").collect()
     why = dict.fromkeys(range(len(times_us)), "") | {it[0]: it.why for it in letters}
     assert {i for i, it in why.items() if not it} == {it.id for it in on_time.select("id").collect()}
 
@@ -336,7 +336,7 @@ def test_W9_rows_are_judged_like_single_records(spark: SparkSession, policy: OnV
     assert {
         r.id: round((r.ts.astimezone(timezone.utc) - epoch).total_seconds() * 1_000) for r in on_time.collect()
     } == expected
-    letters = sg.dead_letters(late).select(recorded("id", "int", "details.record"), "details.why")
+    letters = sg.event_time.dead_letters(late).select(recorded("id", "int", "details.record"), "details.why")
     assert Counter(tuple(row) for row in letters.collect()) == Counter(
         {(i, "violation"): 1 for i in set(range(len(cases))) - expected.keys()}
     )

@@ -237,7 +237,7 @@ def test_W7_python_aggregates_and_the_dead_letters_beside_them(stream: Stream) -
 
     def keep(batch: DataFrame, _batch_id: int) -> None:
         stream.rows += sg.shapes.window_results(batch).collect()
-        letters.extend(sg.dead_letters(batch).collect())
+        letters.extend(sg.event_time.dead_letters(batch).collect())
 
     stream.query = windowed.writeStream.foreachBatch(keep).option("checkpointLocation", str(stream.checkpoint)).start()
     stream.send_and_take(("b", 3), ("a", 1), ("c", 9), rows=0)
@@ -258,7 +258,7 @@ def test_W7_python_aggregates_and_the_dead_letters_beside_them(stream: Stream) -
     assert (letter.step, letter.error_class) == ("windows", "LateRecord")
     assert len(stream.rows) == 1
     with pytest.raises(InvalidOption, match="no column 'dead_letter'"):
-        sg.dead_letters(stream.frame())
+        sg.event_time.dead_letters(stream.frame())
 
 
 @LONG

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from streamgroups_spark.sinks.exactly_once import exactly_once as exactly_once
     from streamgroups_spark.state.dedup import dedup as dedup
     from streamgroups_spark.state.stateful import stateful as stateful
-    from streamgroups_spark.windows.windows import dead_letters as dead_letters
     from streamgroups_spark.windows.windows import windows as windows
 
 
@@ -78,7 +77,7 @@ _PLACES = places(
         "streamgroups_spark.ops.supervise": "supervise",
         "streamgroups_spark.state.dedup": "dedup",
         "streamgroups_spark.state.stateful": "stateful",
-        "streamgroups_spark.windows.windows": "dead_letters windows",
+        "streamgroups_spark.windows.windows": "windows",
     }
 )
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from streamgroups_operators.operator import BatchTime as BatchTime
     from streamgroups_spark.event_time.explain import explain_time as explain_time
     from streamgroups_spark.event_time.split_late import split_late as split_late
+    from streamgroups_spark.windows.windows import dead_letters as dead_letters
 
 _PLACES = places(
     {
@@ -36,6 +37,7 @@ _PLACES = places(
         "streamgroups_kafka.write.watermark_markers": "emit_watermark",
         "streamgroups_spark.event_time.explain": "explain_time",
         "streamgroups_spark.event_time.split_late": "split_late",
+        "streamgroups_spark.windows.windows": "dead_letters",
         "streamgroups.event_time.producer_watermarks": "watermark_header",
     }
 )

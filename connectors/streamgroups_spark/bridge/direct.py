@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 from streamgroups_spark.bridge.handoff import RecordsToOperator
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, is_data_source, source_name
 from streamgroups_spark.bridge.stage_name import DirectColumns
+from streamgroups_spark.internals.logical_operators import SELECTING
 
 _MICROSECONDS_PER_MS = 1_000
 _PARTITION = "partition"
@@ -197,7 +198,7 @@ def _columns(plan: Any, event_times: set[str]) -> _Found | None:
     name = plan.nodeName()
     if is_data_source(plan):
         return _of_source(plan) if source_name(plan) == FORMAT else None
-    if name not in ("Project", "SubqueryAlias", "EventTimeWatermark"):
+    if name not in SELECTING:
         return None
     below = _columns(plan.child(), event_times)
     if below is None or name == "SubqueryAlias":

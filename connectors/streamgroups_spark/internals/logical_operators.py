@@ -43,6 +43,9 @@ ROW_BY_ROW = frozenset(
         "View",
     )
 )
+#: Those that only select, rename and convert columns. Others can be between a reader and the operator that receives its
+#: records directly only if Spark passes the records (``bridge.direct``).
+SELECTING = frozenset(("EventTimeWatermark", "Project", "SubqueryAlias"))
 #: Operators that only combine plans, or are the output of a query.
 COMBINING = frozenset(
     (
