@@ -14,7 +14,7 @@ from rich.table import Table
 
 from demo.check import CheckResult
 from demo.flights import AirportHour, Delays
-from demo.scenario import GROUP, Outcome
+from demo.scenario import GROUP, DemoRun
 from streamgroups_admin.reports.clocks import Clock
 from streamgroups_admin.reports.html_page import templates
 from streamgroups_admin.reports.ownership import timeline
@@ -47,7 +47,7 @@ def rows(delays: Mapping[AirportHour, Delays], names: Mapping[str, str]) -> list
     ]
 
 
-def show(console: Console, outcome: Outcome, results: Sequence[CheckResult], names: Mapping[str, str]) -> None:
+def show(console: Console, outcome: DemoRun, results: Sequence[CheckResult], names: Mapping[str, str]) -> None:
     """Prints the worst hours and the check results."""
     table = Table(*_HEADERS, title=_TITLE, title_justify="left", box=None, pad_edge=False)
     for column in table.columns:
@@ -62,7 +62,7 @@ def show(console: Console, outcome: Outcome, results: Sequence[CheckResult], nam
         console.print(f"{sign} {markup.escape(result.text)}", highlight=False, soft_wrap=True)
 
 
-def html(outcome: Outcome, results: Sequence[CheckResult], names: Mapping[str, str]) -> str:
+def html(outcome: DemoRun, results: Sequence[CheckResult], names: Mapping[str, str]) -> str:
     """The whole page."""
     return (
         templates("demo")
@@ -81,15 +81,15 @@ def html(outcome: Outcome, results: Sequence[CheckResult], names: Mapping[str, s
     )
 
 
-def image(outcome: Outcome) -> str:
+def image(outcome: DemoRun) -> str:
     """The timeline as an SVG file."""
     return _chart(outcome).image(_REPORT_TITLE)
 
 
-def _chart(outcome: Outcome) -> Chart:
+def _chart(outcome: DemoRun) -> Chart:
     return timeline(outcome.events, outcome.marks, outcome.states, Clock.ELAPSED)
 
 
-def _by_member(outcome: Outcome) -> str:
+def _by_member(outcome: DemoRun) -> str:
     counts = ", ".join(f"{name} {count:,}" for name, count in outcome.output.by_member.items())
     return f"Rows of windows by member: {counts}."

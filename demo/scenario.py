@@ -53,7 +53,7 @@ class DemoFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoRun:
     """The results of the scenario.
 
     Args:
@@ -75,7 +75,7 @@ class Outcome:
     output: Output
 
 
-def run(console: Console, folders: Folders, protocol: str, began_s: float) -> Outcome:
+def run(console: Console, folders: Folders, protocol: str, began_s: float) -> DemoRun:
     """Runs the scenario. No process remains after it, even after an error.
 
     Raises:
@@ -121,7 +121,7 @@ class _Demo:
         self._expected_dead: set[str] = set()
         self._seen: set[StateFileName] = set()
 
-    def play(self, began_s: float) -> Outcome:
+    def play(self, began_s: float) -> DemoRun:
         """Runs from the first query to the last commit."""
         cluster = KafkaCluster(ClientConfig.from_options({"bootstrap.servers": self._bootstrap, "log_level": "0"}))
         partitions = [TopicPartition(TOPIC, p) for p in range(PARTITIONS)]
@@ -141,7 +141,7 @@ class _Demo:
         events = read_history(self._folders.history)
         at = {tp: position.next_offset for tp, position in committed.items()}
         states = inspect(self._states).state_sizes
-        return Outcome(events, self._marks, ends, at, self._bob.name, states, output)
+        return DemoRun(events, self._marks, ends, at, self._bob.name, states, output)
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ class NotAvailable:
     why: str
 
 
-Outcome = Passed | Failed | NotAvailable
+CellResult = Passed | Failed | NotAvailable
 
 #: From the oldest to the newest of each. Kafka 4.2.2 and 4.4.0 are not in Maven Central in full: ``kafka-tools`` of these
 #: releases is missing. ``make test`` uses PySpark 4.2.1 with Python 3.11 and Kafka 4.1.2.
@@ -162,7 +162,7 @@ def prepare(cell: Cell, python: str) -> NotAvailable | None:
     return None
 
 
-def run(cell: Cell, *, only_facts: bool = False) -> Outcome:
+def run(cell: Cell, *, only_facts: bool = False) -> CellResult:
     """Runs the tests of a cell."""
     python = find_python(cell.python)
     if python is None:
@@ -231,7 +231,7 @@ def last_line(text: str) -> str:
     return next((line for line in reversed(text.splitlines()) if line.strip()), "no output")
 
 
-def table(results: Sequence[tuple[Cell, Outcome]], day: str) -> str:
+def table(results: Sequence[tuple[Cell, CellResult]], day: str) -> str:
     """Returns the page of the documentation."""
     parts = "".join(f"* {name}\n" for name in ("private facts of Spark", *_SUBSET, *_OF_SPARK_4_1, *_OF_KAFKA_4))
     rows = "".join(
@@ -251,7 +251,7 @@ def table(results: Sequence[tuple[Cell, Outcome]], day: str) -> str:
     )
 
 
-def in_words(result: Outcome) -> str:
+def in_words(result: CellResult) -> str:
     """Returns the text of a result.
 
     >>> in_words(Passed(13, 80))
@@ -273,7 +273,7 @@ def main() -> int:
     if arguments.facts is not None:
         return _only_facts(arguments.facts)
     out: Path | None = arguments.out
-    results: list[tuple[Cell, Outcome]] = []
+    results: list[tuple[Cell, CellResult]] = []
     for cell in CELLS:
         results.append((cell, run(cell)))
         sys.stderr.write(

@@ -151,7 +151,8 @@ def test_it_stops_on_request_and_detects_when_spark_is_gone(
         assert query.process is not None
         query.process.send_signal(signal.SIGTERM)
         wait_until(
-            lambda: "Outcome(stopped_by_signal=True, restarts=0)" in query.log(), f"it has stopped:\n{query.log()}"
+            lambda: "SupervisedRun(stopped_by_signal=True, restarts=0)" in query.log(),
+            f"it has stopped:\n{query.log()}",
         )
         everything = all_records(topic, end_offsets(bootstrap, topic, PARTITIONS))
         assert arrived_records(tmp_path) == dict.fromkeys(everything, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from integration_tests.matrix import CELLS, Cell, Failed, NotAvailable, Outcome, Passed, outcome, table
+from integration_tests.matrix import CELLS, Cell, CellResult, Failed, NotAvailable, Passed, outcome, table
 from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 
 _ROOT = Path(__file__).parent.parent
@@ -57,7 +57,7 @@ def test_only_a_run_in_which_all_tests_pass_is_a_success(exit_code: int, output:
 
 
 def test_the_table_shows_what_has_not_run_and_why() -> None:
-    results: list[tuple[Cell, Outcome]] = [
+    results: list[tuple[Cell, CellResult]] = [
         (Cell("4.3.0", "3.13", "4.3.1"), Passed(13, 80)),
         (Cell("4.2.0", "3.10", "4.0.2"), NotAvailable("no Python")),
         (Cell("4.2.1", "3.12", "4.2.2"), Failed("1 failed")),

@@ -252,7 +252,7 @@ class Missed:
     windows: tuple[Window, ...]
 
 
-Outcome: TypeAlias = Counted | Missed
+Counting: TypeAlias = Counted | Missed
 
 
 def open_windows(windowing: Windowing, state: WindowStates) -> tuple[Window, ...]:
@@ -268,7 +268,7 @@ def open_windows(windowing: Windowing, state: WindowStates) -> tuple[Window, ...
     return tuple(sorted(found))
 
 
-def count(windowing: Windowing, state: WindowStates, time_ms: int) -> tuple[WindowStates, Outcome]:
+def count(windowing: Windowing, state: WindowStates, time_ms: int) -> tuple[WindowStates, Counting]:
     """Assigns one record to its windows that are still open (SEMANTICS W4).
 
     Args:
@@ -291,7 +291,7 @@ def count(windowing: Windowing, state: WindowStates, time_ms: int) -> tuple[Wind
     )
 
 
-def _count_session(state: WindowStates, time_ms: int, alone: Window) -> tuple[WindowStates, Outcome]:
+def _count_session(state: WindowStates, time_ms: int, alone: Window) -> tuple[WindowStates, Counting]:
     """Merges a record with the sessions that it touches.
 
     The session of the record alone decides whether it is late, as in Spark. If a record could join an open session at

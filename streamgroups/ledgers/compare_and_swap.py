@@ -60,7 +60,7 @@ class RangeStatus(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ComparedRange:
     """One range of a batch, compared with the ledger.
 
     Args:
@@ -82,7 +82,7 @@ class Finding:
         """The status of the range in relation to the position.
 
         >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
-        >>> [Finding(r, p).status.name for p in (10, 20, 15, 25, 5, None)]
+        >>> [ComparedRange(r, p).status.name for p in (10, 20, 15, 25, 5, None)]
         ['NEXT', 'DONE', 'OVERLAPS', 'PASSED', 'LEAVES_A_GAP', 'UNKNOWN']
         """
         position, begin, end = self.position, self.range.next_offset, self.range.end_offset
@@ -154,26 +154,26 @@ class Fenced:
     """Write nothing and fail.
 
     Args:
-        findings: every range of the batch, including those that are next.
+        compared: every range of the batch, including those that are next.
     """
 
-    findings: tuple[Finding, ...]
+    compared: tuple[ComparedRange, ...]
 
     def error(self, group_id: str) -> FencedBatch:
         """The error for the user.
 
-        >>> found = Finding(OffsetRange(TopicPartition("flights", 0), 10, 20), 25)
+        >>> found = ComparedRange(OffsetRange(TopicPartition("flights", 0), 10, 20), 25)
         >>> print(Fenced((found,)).error("billing").what)
         A batch of group 'billing' was rejected, and none of it was written: flights-0[10,20) is before the ledger position (ledger position: 25).
         """
         # Ranges that are next are no reason for the error.
-        details = "; ".join(str(f) for f in self.findings if f.status is not RangeStatus.NEXT)
+        details = "; ".join(str(f) for f in self.compared if f.status is not RangeStatus.NEXT)
         return FencedBatch(
             f"A batch of group '{group_id}' was rejected, and none of it was written: {details}.", remedy=self._remedy()
         )
 
     def _remedy(self) -> str:
-        statuses = {f.status for f in self.findings}
+        statuses = {f.status for f in self.compared}
         if RangeStatus.UNKNOWN in statuses:
             return "If the ledger was emptied by mistake, restore it. Then restart the query, which copies the group's committed offsets to the ledger."
         if RangeStatus.LEAVES_A_GAP in statuses:
@@ -233,15 +233,15 @@ def judge(
     Commit(next_offsets={TopicPartition(topic='flights', partition=0): 20, TopicPartition(topic='flights', partition=1): 6})
     >>> judge(batch, {p0: 20, p1: 6})
     AlreadyDone()
-    >>> [str(f) for f in judge(batch, {p0: 20, p1: 5}).findings]
+    >>> [str(f) for f in judge(batch, {p0: 20, p1: 5}).compared]
     ['flights-0[10,20) was already written (ledger position: 20)', 'flights-1[5,6) is next (ledger position: 5)']
     """
     read = sorted(r for r in ranges if len(r) or r.topic_partition in states)
     partitions = [r.topic_partition for r in read]
     if len(set(partitions)) < len(partitions):
         raise ValueError(f"a batch reads one range of each partition, not {', '.join(map(str, read))}")
-    findings = tuple(_compared(r, positions, foreign, states, epochs) for r in read)
-    statuses = {f.status for f in findings}
+    compared = tuple(_compared(r, positions, foreign, states, epochs) for r in read)
+    statuses = {f.status for f in compared}
     if not statuses:
         return NothingRead()
     if statuses == {RangeStatus.NEXT}:
@@ -249,7 +249,7 @@ def judge(
         return Commit({r.topic_partition: r.end_offset for r in read} | marks)
     if statuses == {RangeStatus.DONE}:
         return AlreadyDone()
-    return Fenced(findings)
+    return Fenced(compared)
 
 
 def _compared(
@@ -258,13 +258,13 @@ def _compared(
     foreign: Mapping[TopicPartition, tuple[TopicIdentity, TopicIdentity]],
     states: Mapping[TopicPartition, StateChange],
     epochs: Mapping[TopicPartition, int],
-) -> Finding:
+) -> ComparedRange:
     tp = r.topic_partition
     differ = tp in epochs and not is_current(tp, epochs[tp], positions)
     change = states.get(tp)
     compared = None if change is None else (positions.get(state_partition(tp), 0), change)
     fences = (positions.get(epoch_partition(tp), 0), epochs[tp]) if differ else None
-    return Finding(r, positions.get(tp), foreign.get(tp), compared, fences)
+    return ComparedRange(r, positions.get(tp), foreign.get(tp), compared, fences)
 
 
 def combine(verdicts: Mapping[str, Verdict]) -> CommitGroups | AlreadyDone | NothingRead:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from streamgroups.supervision.failure_causes import Failure as Failure
     from streamgroups.supervision.policy import RestartPolicy as RestartPolicy
     from streamgroups_spark.internals.active_session import session_active as session_active
-    from streamgroups_spark.ops.supervise import Outcome as Outcome
+    from streamgroups_spark.ops.supervise import SupervisedRun as SupervisedRun
     from streamgroups_spark.ops.supervise import retry_batches as retry_batches
 
 _PLACES = places(
     {
-        "streamgroups_spark.ops.supervise": "Outcome retry_batches",
+        "streamgroups_spark.ops.supervise": "SupervisedRun retry_batches",
         "streamgroups.supervision.failure_causes": "Failure",
         "streamgroups.supervision.policy": "RestartPolicy",
         "streamgroups_spark.internals.active_session": "session_active",

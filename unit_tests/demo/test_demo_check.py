@@ -17,7 +17,7 @@ from demo.check import CheckResult, check
 from demo.flights import CLOSING, AirportHour, Delays, all_flights, delays_by_pandas
 from demo.output import Output, collect
 from demo.query import ALLOWED_LATENESS, WATERMARK_DELAY
-from demo.scenario import Outcome
+from demo.scenario import DemoRun
 from streamgroups.durations import parse_duration_ms
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -183,7 +183,7 @@ def test_the_report_shows_what_was_found_in_the_terminal_and_on_the_page() -> No
     results = [CheckResult(True, "all is well"), CheckResult(False, "p0 < p1 [sic]")]
     marks = [Mark(4, MarkKind.KILL, "kill -9 bob", "bob")]
     found = replace(OUTPUT, by_member={"alice": 25, "<bob>": 12})
-    outcome = Outcome(EVENTS, marks, ENDS, ENDS, "bob", {(P0, 5): StateSize(3, 1_234, 1)}, found)
+    outcome = DemoRun(EVENTS, marks, ENDS, ENDS, "bob", {(P0, 5): StateSize(3, 1_234, 1)}, found)
     console = Console(file=io.StringIO(), width=120)
     report.show(console, outcome, results, names)
     assert isinstance(console.file, io.StringIO)

@@ -15,8 +15,8 @@ from streamgroups.ledgers.compare_and_swap import (
     AlreadyDone,
     Commit,
     CommitGroups,
+    ComparedRange,
     Fenced,
-    Finding,
     NothingRead,
     RangeStatus,
     combine,
@@ -43,11 +43,11 @@ OFFSETS = st.integers(0, 12)
     ],
 )
 def test_one_partition(position: int | None, status: RangeStatus) -> None:
-    finding = Finding(OffsetRange(P0, 10, 20), position)
-    assert finding.status is status
-    verdict = judge([finding.range], {} if position is None else {P0: position})
+    compared = ComparedRange(OffsetRange(P0, 10, 20), position)
+    assert compared.status is status
+    verdict = judge([compared.range], {} if position is None else {P0: position})
     expected = {RangeStatus.NEXT: Commit({P0: 20}), RangeStatus.DONE: AlreadyDone()}
-    assert verdict == expected.get(status, Fenced((finding,)))
+    assert verdict == expected.get(status, Fenced((compared,)))
 
 
 def test_all_must_be_next() -> None:
@@ -61,7 +61,7 @@ def test_all_must_be_done() -> None:
 def test_a_partly_written_batch_is_rejected_and_the_error_is_precise() -> None:
     verdict = judge(BATCH, {P0: 10, P1: 9, P2: 77})
     assert isinstance(verdict, Fenced)
-    assert [(f.range, f.status) for f in verdict.findings] == [
+    assert [(f.range, f.status) for f in verdict.compared] == [
         (BATCH[0], RangeStatus.NEXT),
         (BATCH[1], RangeStatus.DONE),
     ]
@@ -128,7 +128,7 @@ def test_what_is_committed_is_done_and_is_committed_once(
         assert judge(ranges, after) == AlreadyDone()
         assert all(positions[tp] < n for tp, n in verdict.next_offsets.items()), "positions only rise"
     if isinstance(verdict, Fenced):
-        assert {f.range for f in verdict.findings} == {r for r in ranges if len(r)}
+        assert {f.range for f in verdict.compared} == {r for r in ranges if len(r)}
 
 
 # ---- in a sink's transaction ---------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def test_S10_position_and_state_decide_together(
         assert verdict == AlreadyDone()
     else:
         assert isinstance(verdict, Fenced)
-        assert [it.status for it in verdict.findings] == [status]
+        assert [it.status for it in verdict.compared] == [status]
 
 
 def test_S10_a_batch_of_a_user_that_is_not_read_yet_is_judged_by_the_state_before_it() -> None:

@@ -15,7 +15,7 @@ from streamgroups.processors.processor import Processor
 from streamgroups.processors.reading import processor_of
 from streamgroups.supervision.failure_causes import Failure
 from streamgroups.supervision.policy import RestartPolicy
-from streamgroups_spark.ops.supervise import Outcome
+from streamgroups_spark.ops.supervise import SupervisedRun
 from streamgroups_spark.processors import running
 from streamgroups_spark.source.source_options import parse
 
@@ -49,10 +49,12 @@ class Cluster:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
-    def run_with(cluster: Cluster, **more: Any) -> Outcome:
+    def run_with(cluster: Cluster, **more: Any) -> SupervisedRun:
         monkeypatch.setattr(running, "cluster_of", lambda _: cluster)
         monkeypatch.setattr(running, "parse", lambda given, streaming: given)
-        monkeypatch.setattr(running, "supervise", lambda start, policy, stop, on_failure: Outcome(stop.is_set(), 0))
+        monkeypatch.setattr(
+            running, "supervise", lambda start, policy, stop, on_failure: SupervisedRun(stop.is_set(), 0)
+        )
         monkeypatch.setattr(running, "_AGAIN_S", 0.001)
         monkeypatch.setattr(running, "REMOVED_WITHIN_S", 0.01)
         monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(tmp_path))
@@ -72,9 +74,9 @@ def test_a_run_has_its_name_with_any_connection(monkeypatch: pytest.MonkeyPatch,
         started.append(named)
         return None, SimpleNamespace(start=lambda: None)
 
-    def start_once(start: Any, **_: Any) -> Outcome:
+    def start_once(start: Any, **_: Any) -> SupervisedRun:
         start()
-        return Outcome(False, 0)
+        return SupervisedRun(False, 0)
 
     monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(tmp_path))
     monkeypatch.setattr(running, "cluster_of", lambda _: Cluster([]))
@@ -89,7 +91,7 @@ def test_a_run_has_its_name_with_any_connection(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_placed_replica_waits_as_long_as_its_earlier_run_lives(run: Any, caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(*[[EARLIER, OTHER]] * 100, [OTHER])
-    assert run(cluster, is_placed=True) == Outcome(False, 0)
+    assert run(cluster, is_placed=True) == SupervisedRun(False, 0)
     assert (cluster.requests, cluster.logins) == (101, 1)
     assert caplog.text.count("Member 0 of group board.late is still in it") == 1
 
@@ -97,7 +99,7 @@ def test_a_placed_replica_waits_as_long_as_its_earlier_run_lives(run: Any, caplo
 def test_a_placed_replica_waits_for_the_brokers(run: Any) -> None:
     waits: list[Failure] = []
     cluster = Cluster(UNREACHABLE, [EARLIER], UNREACHABLE, [])
-    assert run(cluster, is_placed=True, waits=waits.append) == Outcome(False, 0)
+    assert run(cluster, is_placed=True, waits=waits.append) == SupervisedRun(False, 0)
     assert [it.code for it in waits] == ["broker_unreachable", None, "broker_unreachable"]
     assert EARLIER.client_id in waits[1].what
     with pytest.raises(NotAuthorized):
@@ -135,11 +137,11 @@ def test_a_placed_replica_that_waits_can_be_stopped(run: Any) -> None:
             stop.set()
             return SimpleNamespace(members=[EARLIER])
 
-    assert run(Stopping(), is_placed=True, stop=stop) == Outcome(True, 0)
+    assert run(Stopping(), is_placed=True, stop=stop) == SupervisedRun(True, 0)
 
 
 def test_a_run_in_the_foreground_is_rejected_after_a_while(run: Any) -> None:
-    assert run(Cluster([EARLIER], [])) == Outcome(False, 0)
+    assert run(Cluster([EARLIER], [])) == SupervisedRun(False, 0)
     with pytest.raises(
         GroupRejected, match=r"Member 0 of group 'board.late' runs already: streamgroups-board.late-0-host-7"
     ):

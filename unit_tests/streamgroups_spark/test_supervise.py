@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError, escape_new_line
 from streamgroups.errors import InvalidOption, QueryGivenUp, StreamGroupsError
 from streamgroups.supervision.failure_causes import Failure
 from streamgroups.supervision.policy import NEVER_PASS, NEVER_PASS_AT_FIRST, RestartPolicy
-from streamgroups_spark.ops.supervise import Outcome, supervise
+from streamgroups_spark.ops.supervise import SupervisedRun, supervise
 
 LONG_MS = 600_000
 
@@ -39,7 +39,7 @@ def test_a_signal_ends_the_wait_for_the_next_run(number: signal.Signals) -> None
     previous = signal.signal(number, before)
     try:
         outcome = supervise(start, policy=RestartPolicy(first_wait_ms=LONG_MS, max_backoff_ms=LONG_MS))
-        assert outcome == Outcome(stopped_by_signal=True, restarts=0)
+        assert outcome == SupervisedRun(stopped_by_signal=True, restarts=0)
         assert runs == ["run", "before"]
         assert signal.getsignal(number) is before
     finally:
@@ -95,7 +95,7 @@ def test_a_signal_stops_a_query_whose_start_creates_the_spark_session() -> None:
 
     previous = signal.getsignal(signal.SIGINT)
     try:
-        assert supervise(start) == Outcome(stopped_by_signal=True, restarts=0)
+        assert supervise(start) == SupervisedRun(stopped_by_signal=True, restarts=0)
         assert query.stopped
         assert signal.getsignal(signal.SIGINT) is handler_of_spark
     finally:
@@ -113,7 +113,9 @@ def test_a_signal_ends_the_wait_if_a_start_has_created_the_spark_session_and_fai
     previous = signal.getsignal(signal.SIGINT)
     try:
         policy = RestartPolicy(first_wait_ms=LONG_MS, max_backoff_ms=LONG_MS)
-        assert supervise(start, policy=policy, on_failure=interrupt) == Outcome(stopped_by_signal=True, restarts=0)
+        assert supervise(start, policy=policy, on_failure=interrupt) == SupervisedRun(
+            stopped_by_signal=True, restarts=0
+        )
     finally:
         signal.signal(signal.SIGINT, previous)
 
@@ -129,7 +131,7 @@ def test_an_event_ends_the_wait_for_the_next_run_in_any_thread() -> None:
     thread = threading.Thread(target=lambda: outcomes.append(supervise(start, policy=policy, stop=stop)))
     thread.start()
     thread.join(60)
-    assert outcomes == [Outcome(stopped_by_signal=True, restarts=0)]
+    assert outcomes == [SupervisedRun(stopped_by_signal=True, restarts=0)]
 
 
 def test_other_threads_leave_signals_alone() -> None:

@@ -23,7 +23,7 @@ from streamgroups.printable import printable
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.plain_values import in_utc, json_of
 from streamgroups_spark.dlq import user_functions
-from streamgroups_spark.dlq.user_functions import Outcome, SafeFunction
+from streamgroups_spark.dlq.user_functions import FunctionResult, SafeFunction
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 
@@ -63,11 +63,11 @@ class SafeStage(Shipped):
         letters, numbers = self._earlier(records)
         given = records if len(numbers) == records.num_rows else records.take(pa.array(numbers))
         given_columns = in_utc(given.select(self._columns))
-        outcome = self._call_function(given_columns, given)
-        output = _in_places(outcome.table, numbers[outcome.at], records.num_rows)
-        if outcome.failed:
-            places = numbers[[it.at for it in outcome.failed]]
-            new = _in_places(self._letters(outcome, given_columns, given), places, records.num_rows)
+        result = self._call_function(given_columns, given)
+        output = _in_places(result.table, numbers[result.at], records.num_rows)
+        if result.failed:
+            places = numbers[[it.at for it in result.failed]]
+            new = _in_places(self._letters(result, given_columns, given), places, records.num_rows)
             letters = pa.concat_tables([letters, new]).take(_either(places, records.num_rows))
         found = {name: records[name] for name in records.column_names}
         found |= {name: output[name] for name in output.column_names} | {COLUMN: letters[COLUMN]}
@@ -81,7 +81,7 @@ class SafeStage(Shipped):
         letters = records[COLUMN].cast(form.type)
         return pa.table([letters], names=[COLUMN]), np.flatnonzero(letters.is_null().to_numpy())
 
-    def _call_function(self, records: pa.Table, with_source: pa.Table) -> Outcome:
+    def _call_function(self, records: pa.Table, with_source: pa.Table) -> FunctionResult:
         try:
             return self._function(records)
         except Exception as e:
@@ -95,14 +95,14 @@ class SafeStage(Shipped):
                 )
             raise FunctionFailed(f"Step '{self._step}': {problem} {_where(with_source)}".strip(), remedy=remedy) from e
 
-    def _letters(self, outcome: Outcome, given: pa.Table, with_source: pa.Table) -> pa.Table:
+    def _letters(self, result: FunctionResult, given: pa.Table, with_source: pa.Table) -> pa.Table:
         form = self._schema.field(COLUMN).type
-        failed = pa.array([it.at for it in outcome.failed])
+        failed = pa.array([it.at for it in result.failed])
         records = with_source.select(self._source).take(failed)
         has_content = "value" in self._source
         rows = [None] * len(failed) if has_content else json_of(given.take(failed), _MAX_RECORD)
         missing = missing_columns(self._source)
-        facts = [_facts(self._step, it, row, missing) for it, row in zip(outcome.failed, rows, strict=True)]
+        facts = [_facts(self._step, it, row, missing) for it, row in zip(result.failed, rows, strict=True)]
         children = [
             records[field.name].combine_chunks().cast(field.type)
             if field.name in self._source

@@ -26,7 +26,7 @@ Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FunctionResult:
     """The results of a function for the records of a batch.
 
     Args:
@@ -58,7 +58,7 @@ class SafeFunction(ABC):
         self._fail_on: ErrorClasses = (FunctionFailed, MemoryError, *fail_on)
 
     @abstractmethod
-    def __call__(self, records: pa.Table) -> Outcome:
+    def __call__(self, records: pa.Table) -> FunctionResult:
         """Processes records.
 
         Raises:
@@ -66,7 +66,7 @@ class SafeFunction(ABC):
             Exception: an error that is not about single records.
         """
 
-    def _outcome(self, calls: Iterable[Processed[pa.Table] | Failed]) -> Outcome:
+    def _result(self, calls: Iterable[Processed[pa.Table] | Failed]) -> FunctionResult:
         tables, at, failed = [self._output.empty_table()], [np.zeros(0, np.int64)], []
         for call in calls:
             if isinstance(call, Failed):
@@ -74,19 +74,19 @@ class SafeFunction(ABC):
             else:
                 tables.append(call.result)
                 at.append(np.arange(call.first, call.end))
-        return Outcome(pa.concat_tables(tables), np.concatenate(at), tuple(failed))
+        return FunctionResult(pa.concat_tables(tables), np.concatenate(at), tuple(failed))
 
     def _fail(self, problem: str, remedy: str) -> NoReturn:
         raise FunctionFailed(f"The function '{self.name}' {problem}.", remedy=remedy)
 
 
 class _BatchFunction(SafeFunction):
-    def __call__(self, records: pa.Table) -> Outcome:
+    def __call__(self, records: pa.Table) -> FunctionResult:
         """See :meth:`SafeFunction.__call__`."""
         calls = isolate(
             records.num_rows, lambda first, end: self._call(records.slice(first, end - first)), self._fail_on
         )
-        return self._outcome(calls)
+        return self._result(calls)
 
     @abstractmethod
     def _call(self, records: pa.Table) -> pa.Table:
@@ -165,7 +165,7 @@ class RecordFunction(SafeFunction):
 
     takes = "record"
 
-    def __call__(self, records: pa.Table) -> Outcome:
+    def __call__(self, records: pa.Table) -> FunctionResult:
         """See :meth:`SafeFunction.__call__`."""
         names = frozenset(records.column_names)
         results: list[dict[str, Any]] = []
@@ -184,12 +184,10 @@ class RecordFunction(SafeFunction):
                         raise
                     failed.append(Failed(number, e))
         # The conversion finds values of another type. It has no side effects.
-        converted = self._outcome(
-            isolate(len(results), lambda *at: self._converted(results[slice(*at)]), self._fail_on)
-        )
+        converted = self._result(isolate(len(results), lambda *at: self._converted(results[slice(*at)]), self._fail_on))
         at = np.array(numbers, np.int64)
         failed += [Failed(numbers[it.at], it.error) for it in converted.failed]
-        return Outcome(converted.table, at[converted.at], tuple(sorted(failed, key=lambda it: it.at)))
+        return FunctionResult(converted.table, at[converted.at], tuple(sorted(failed, key=lambda it: it.at)))
 
     def _converted(self, results: Sequence[Mapping[str, Any]]) -> pa.Table:
         return pa.Table.from_pylist(results, schema=self._output)

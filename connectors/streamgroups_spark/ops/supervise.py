@@ -64,7 +64,7 @@ _IDLE = {"Waiting for data to arrive", "Waiting for next trigger"}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SupervisedRun:
     """The result of a supervised query.
 
     Args:
@@ -83,7 +83,7 @@ def supervise(
     policy: RestartPolicy | None = None,
     stop: threading.Event | None = None,
     on_failure: Callable[[Failure], None] | None = None,
-) -> Outcome:
+) -> SupervisedRun:
     """Starts a streaming query, and restarts it from its checkpoint after a failure. Returns when it has ended.
 
     Each failure is logged in one line at level WARNING, with the query, the error and the time of the restart. In the
@@ -134,7 +134,7 @@ class _Supervisor:
         self._name = "The query"
         self._runs = 0
 
-    def run(self) -> Outcome:
+    def run(self) -> SupervisedRun:
         """Returns when the query has ended. Raises when it is not restarted any more."""
         again = Retrying(
             retry=retry_if_result(lambda decision: isinstance(decision, Restart)),
@@ -143,7 +143,7 @@ class _Supervisor:
         )
         with _recording_signals(self._stop_requested) as self._record_signals:
             again(self._run_once)
-        return Outcome(self._stop_requested.is_set(), max(0, self._runs - 1))
+        return SupervisedRun(self._stop_requested.is_set(), max(0, self._runs - 1))
 
     def _sleep(self, seconds: float) -> None:
         stop = self._stop_requested

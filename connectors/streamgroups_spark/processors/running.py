@@ -27,7 +27,7 @@ from streamgroups.supervision.failure_causes import Failure
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.ops.exception_causes import cause_of
-from streamgroups_spark.ops.supervise import Outcome, supervise
+from streamgroups_spark.ops.supervise import SupervisedRun, supervise
 from streamgroups_spark.processors.building import processor
 from streamgroups_spark.processors.run_directories import run_checkpoint
 from streamgroups_spark.processors.same_topics import cluster_id_of, reject_same_topic
@@ -51,7 +51,7 @@ def run_processor(
     stop: threading.Event | None = None,
     started: Callable[[StreamingQuery], None] | None = None,
     waits: Callable[[Failure], None] | None = None,
-) -> Outcome:
+) -> SupervisedRun:
     """Runs a processor, and restarts it after failures. Returns when it has ended or was stopped by a signal.
 
     The run has a new checkpoint, unless the file sets one, and deletes it at its end.
