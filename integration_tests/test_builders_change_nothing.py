@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
+from integration_tests.declared_flights import connections, file_text
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
 from streamgroups_spark.sinks import ledger_registry
@@ -27,6 +28,29 @@ from streamgroups_testkit.reading import committed_offsets, read_committed
 from unit_tests.request_relay import API_VERSIONS, METADATA, Relay
 
 N = 20
+#: Functions whose name says that they act at the call, and the types of their results.
+ACT = {
+    "cursors": {"GroupState"},
+    "event_time": {"BatchTime", "TimeExplanation", "emit_watermark", "explain_time"},
+    "groups": {"DescribedGroup", "describe_group"},
+    "ledgers": {"BatchLedger", "LedgerBatch"},
+    "reports": {"OwnershipTimeline", "TimeRecorder", "ownership_timeline", "record_time"},
+    "savepoints": {
+        *("CheckpointRecord", "CommitRecord", "ListedSavepoint", "OperatorRecord", "OutputRecord", "Restored"),
+        "SavepointProblem",
+    },
+    "side_effects": {"StableBatch", "StableBatches"},
+    "supervision": {"Failure", "SupervisedRun", "session_active"},
+    "": {"register", "supervise", "write"},
+}
+#: Values without a client, a file or a session.
+VALUES = {
+    "cursors": {*sg.cursors.CursorType.__members__, "CursorType", "Message"},
+    "groups": {"OffsetRange", "TopicPartition"},
+    "ledgers": {"LedgerPosition", "LedgerPositions", "LedgerTable"},
+    "shapes": {"PythonAggregate"},
+    "side_effects": {"idempotency_key"},
+}
 #: The name of a temporary file of Spark's first batch, which a killed query leaves.
 UNSTARTED = ".0.6f5e7f55-0c3c-4f5e-9d5a-6c1b1a6b6a3f.tmp"
 
@@ -99,6 +123,8 @@ def frames(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict[
             records, lambda rows: rows[["value"]], output="price binary", columns=["value"], step="price"
         ),
         "windows": windowed,
+        "window_results": sg.shapes.window_results(windowed),
+        "dead_letters": sg.event_time.dead_letters(late),
         "stateful": sg.stateful(
             records,
             lambda state, _rows, _time: (state, state),
@@ -116,6 +142,35 @@ def frames(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict[
             options={name: value for name, value in options.items() if name != "subscribe"},
         ),
     }
+
+
+def objects(bootstrap: str, directory: Path) -> list[Any]:
+    """Every other object of the API. They send no request."""
+    registry = sg.schemas.SchemaRegistry(f"http://{bootstrap}")
+    with closing(sg.cursors.GroupCursors(bootstrap)) as cursors:
+        return [
+            cursors,
+            registry,
+            sg.schemas.Avro(registry=registry, subject="flights-value"),
+            sg.schemas.Protobuf(registry=registry, subject="flights-value"),
+            sg.shapes.hopping("10 minutes", hop="5 minutes"),
+            sg.shapes.session("5 minutes"),
+            sg.shapes.python_aggregate(len, "value", returns="bigint"),
+            sg.event_time.watermark_header(0),
+            sg.reports.MetricsListener(bootstrap_servers=bootstrap),
+            sg.savepoints.Savepoints(str(directory / "savepoints"), bootstrap_servers=bootstrap),
+            sg.supervision.RestartPolicy(max_failures=3),
+            sg.supervision.retry_batches(lambda _rows, _batch: None),
+        ]
+
+
+def declared(spark: SparkSession, file: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The rows and the writer of a declared processor."""
+    monkeypatch.setenv("STREAMGROUPS_CONFIG", str(file))
+    monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(directory / "processors"))
+    declaration = directory / "late-flights.yaml"
+    declaration.write_text(file_text("flights", "letters"))
+    return sg.processor(declaration, spark)
 
 
 def writers(
@@ -148,6 +203,7 @@ def test_the_broker_receives_requests_of_metadata_only(
     postgres: str,
     checkpoint: Path,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     mode: str,
 ) -> None:
     topic, output, dead = new_topic(2), new_topic(2), new_topic(1)
@@ -163,12 +219,12 @@ def test_the_broker_receives_requests_of_metadata_only(
     if mode == "shared":
         options = shared_options(relay.bootstrap, group, topic)
         built += frames(spark, topic, options).items()
+        built += objects(relay.bootstrap, tmp_path)
     else:
         options = exclusive_options(relay.bootstrap, group, topic)
     assert relay.requests == [], "frames send no request"
     if mode == "shared":
-        sg.cursors.GroupCursors(relay.bootstrap).close()
-        sg.reports.MetricsListener()
+        built += declared(spark, connections(tmp_path, relay.bootstrap, postgres), tmp_path, monkeypatch)
     records = spark.readStream.format("streamgroups").options(**options).load()
     decoded = sg.decode(records, sg.schemas.Json("airport string"))
     built += writers(records, decoded, sinks, checkpoint, missing)
@@ -215,6 +271,13 @@ def test_a_writer_that_is_not_started_does_not_affect_another_one(
     assert registered(spark, checkpoint) == set()
     assert not (tmp_path / "table").exists()
     assert len(never) == 2
+
+
+@pytest.mark.parametrize("module", ["", *sg._MODULES])
+def test_each_public_object_is_built_here_or_acts_by_its_name(module: str) -> None:
+    names: set[str] = set() if module == "errors" else set((getattr(sg, module) if module else sg)._PLACES)
+    built = {it for it in names if f"sg.{f'{module}.' if module else ''}{it}(" in Path(__file__).read_text()}
+    assert names - built == ACT.get(module, set()) | VALUES.get(module, set())
 
 
 def test_a_ledger_in_foreach_batch_is_registered_as_long_as_it_is_used(tmp_path: Path, group: str) -> None:

@@ -200,6 +200,7 @@ class TestTheWatermarkForLateRows:
         log = CommitLog(str(checkpoint))
         assert log.late_watermark_ms(BEGUN) == 7_000
         (checkpoint / "offsets" / "11").write_text(METADATA.replace('Ms":0', 'Ms":12000') + LINE.replace("3", "4"))
+        (checkpoint / "offsets" / "10").unlink()  # The entry of the last batch is not read again.
         assert log.late_watermark_ms(BEGUN | {"n": 4}) == 9_000
 
     def test_the_first_batch_has_none(self, tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ class CommitLog:
 
     def __init__(self, location: str) -> None:
         self._location = location
+        #: The number and the watermark of the last batch of :meth:`late_watermark_ms`. Its entry never changes.
+        self._last: tuple[int, int] | None = None
 
     def has_finished(self, offset: Mapping[str, Any]) -> bool:
         """Returns whether the last finished batch has this end offset.
@@ -89,6 +91,7 @@ class CommitLog:
 
         That is the watermark of the batch before it, and 0 for the first batch. Spark closes windows by the watermark
         of the batch itself, which can be later. Both are in the log before the batch runs, also before it runs again.
+        After the first call it reads the list of entries, and the entry of the batch.
 
         Args:
             end: the end offset of one of its sources.
@@ -99,9 +102,17 @@ class CommitLog:
             OffsetFormat: if a newer version of Spark has written it.
         """
         newest = self.newest()
-        if newest is None or end not in self.ends(newest).values():
+        entry = None if newest is None else parse_offsets(self.offsets(newest))
+        if newest is None or entry is None or end not in entry.ends.values():
             raise ValueError(f"its newest batch is {newest}, which has other offsets")
-        return 0 if newest == 0 else parse_offsets(self.offsets(newest - 1)).watermark_ms
+        found = 0 if newest == 0 else self._watermark_ms(newest - 1)
+        self._last = newest, entry.watermark_ms
+        return found
+
+    def _watermark_ms(self, batch_id: int) -> int:
+        if self._last is not None and self._last[0] == batch_id:
+            return self._last[1]
+        return parse_offsets(self.offsets(batch_id)).watermark_ms
 
     def query_id(self) -> str | None:
         """Returns the query id, which Spark creates with the checkpoint and keeps. ``None`` for a new checkpoint.

@@ -49,6 +49,7 @@ class LastBatch:
 
     def __init__(self, session: str, process_ids: frozenset[int], checkpoint: str | None) -> None:
         self._session, self._process_ids, self._checkpoint = session, process_ids, checkpoint
+        self._log = None if checkpoint is None else CommitLog(checkpoint)
 
     def duration_ms(self, offset: Mapping[str, Any]) -> int | None:
         """Returns the duration of the finished batch with this end offset; ``None`` if it is unknown."""
@@ -71,8 +72,8 @@ class LastBatch:
                 return bool(is_finished)
         except StreamGroupsError as e:
             logger.debug("The process that started the query does not report whether its last batch is finished: %s", e)
-        if self._checkpoint is not None:
-            return CommitLog(self._checkpoint).has_finished(offset)
+        if self._log is not None:
+            return self._log.has_finished(offset)
         logger.warning(
             "The checkpoint is not available, so the last batch of a stopped query is not committed and "
             "will be read again."
@@ -84,10 +85,10 @@ class LastBatch:
 
         If that is unknown, logs a warning and returns ``False``.
         """
-        if self._checkpoint is None:
+        if self._log is None:
             return False
         try:
-            return CommitLog(self._checkpoint).newest() is not None
+            return self._log.newest() is not None
         except FileNotFoundError:
             return False
         except (OSError, ValueError, StreamGroupsError) as e:
@@ -103,9 +104,9 @@ class LastBatch:
         Raises:
             QueryUnknown: if the checkpoint is not available, or several of its offsets belong to the group.
         """
-        if self._checkpoint is None:
+        if self._log is None:
             raise _unreadable(group_id, "its location is unknown")
-        log, newest = CommitLog(self._checkpoint), None
+        log, newest = self._log, None
         try:
             with suppress(FileNotFoundError):
                 newest = log.newest()
@@ -132,17 +133,17 @@ class LastBatch:
             QueryUnknown: if the checkpoint is unknown.
             StateUnreachable: if the checkpoint cannot be read, or contains another batch.
         """
-        if self._checkpoint is None:
+        if self._log is None:
             raise QueryUnknown(
                 f"The checkpoint of the query of group '{group_id}' is unknown, so the column 'watermark' has no value.",
                 remedy="Call sg.register(spark) in the process that starts the query, and run one query for each group.",
                 group=group_id,
             )
         try:
-            return CommitLog(self._checkpoint).late_watermark_ms(end)
+            return self._log.late_watermark_ms(end)
         except (OSError, ValueError, StreamGroupsError) as e:
             raise StateUnreachable(
-                f"The watermark of group '{group_id}' cannot be read from the checkpoint '{redacted(self._checkpoint, ())}': "
+                f"The watermark of group '{group_id}' cannot be read from the checkpoint '{redacted(str(self._checkpoint), ())}': "
                 f"{redacted(str(e), ())}.",
                 remedy="Use a checkpoint that the driver can read, a path or a URI, without asynchronous progress tracking. Or "
                 "leave out includeWatermark.",
