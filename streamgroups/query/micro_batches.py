@@ -37,27 +37,18 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import Partitions
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Clock, Cluster, Member, Recorder
+from streamgroups.ports import Member
 from streamgroups.query.alignment import EventTimes
 from streamgroups.query.available_now import AvailableNow
-from streamgroups.query.available_offsets import AvailableOffsets, Start, at_once
-from streamgroups.query.batch_ranges import BatchAdmission, BatchDuration
-from streamgroups.query.continuity import REFRESH_MS, Continuity
+from streamgroups.query.available_offsets import AvailableOffsets
+from streamgroups.query.batch_ranges import BatchAdmission
+from streamgroups.query.continuity import Continuity
 from streamgroups.query.expired_offsets import ForgottenOffsets
 from streamgroups.query.join_group import Joining
 from streamgroups.query.logged_offsets import LoggedOffsets
 from streamgroups.query.packing import Packing
-from streamgroups.query.query_ports import (
-    BatchStates,
-    CommitLog,
-    GapRecorder,
-    GroupLimit,
-    NewMember,
-    QuerySettings,
-    Resets,
-    Times,
-)
-from streamgroups.query.skipped_range_store import SkippedRangeStore
+from streamgroups.query.query_parts import QueryParts, QueryRun, QueryWaits
+from streamgroups.query.query_ports import QuerySettings
 from streamgroups.state.task_plan import TaskPlan
 
 logger = logging.getLogger(__name__)
@@ -71,74 +62,38 @@ class MicroBatches:
     Args:
         settings: the options of the user.
         packing: how ranges are packed into tasks.
-        cluster: topics and groups of the Kafka cluster.
-        new_member: creates the member when the query starts.
-        clock: the current time in milliseconds.
-        record: records events of the member.
-        join_timeout_ms: how long a start waits for the first assignment. Other members may finish their batches first,
-            and a killed member counts until its session times out.
-        whole_timeout_ms: how long an exclusive query waits until it owns all partitions.
-        commit_log: Spark's commit log, which shows whether the last batch is done.
-        left: the skipped ranges of earlier runs.
-        gaps: records gaps.
-        resets: the reset requests for the group; ``None`` for a query that is not a member.
-        start: starts jobs that Spark does not need to wait for.
-        times: receives the progress of event time; ``None`` if the query does not track it.
-        states: the states of the operator of the query; ``None`` if it has none.
-        run_id: distinguishes the batches of this run from those of all other queries. Two members of a group can read
-            the same ranges in batches with the same number, if one has lost its partitions to the other. The sink must
-            not accept the late output of one as that of the other.
-        refresh_ms: how often the ids and the earliest offsets of topics are read.
-        duration_ms: the duration of a finished batch, by its end offset.
-        checkpoint: the location of the checkpoint, for errors.
-        commits_offsets: whether the sink commits the offsets of the group with its output.
-        group_limit: the limit of groups that read a topic; ``None`` without one.
-        form: the form of the program of the query. Empty if it is unknown.
+        parts: the clients, stores and recorders of the query.
+        run: this run of it.
+        waits: how long it waits.
     """
 
     def __init__(
         self,
         settings: QuerySettings,
         packing: Packing,
-        cluster: Cluster,
-        new_member: NewMember,
-        clock: Clock,
-        record: Recorder,
-        *,
-        commit_log: CommitLog,
-        left: SkippedRangeStore,
-        gaps: GapRecorder,
-        join_timeout_ms: int = 360_000,
-        whole_timeout_ms: int = 30_000,
-        resets: Resets | None = None,
-        start: Start = at_once,
-        times: Times | None = None,
-        states: BatchStates | None = None,
-        run_id: str = "",
-        refresh_ms: int = REFRESH_MS,
-        duration_ms: BatchDuration = lambda _: None,
-        checkpoint: str = "CHECKPOINT",
-        group_limit: GroupLimit | None = None,
-        commits_offsets: bool = False,
-        form: str = "",
+        parts: QueryParts,
+        run: QueryRun = QueryRun(),  # noqa: B008
+        waits: QueryWaits = QueryWaits(),  # noqa: B008
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
-        self._settings, self._packing, self._cluster = settings, packing, cluster
+        self._settings, self._packing, self._cluster = settings, packing, parts.cluster
         self._group_id = settings.group_id
-        self._clock, self._record, self._commit_log = clock, record, commit_log
-        self._resets, self._left = resets or Resets(), left
-        self._times, self._states = times or Times(), states or BatchStates()
+        self._record, self._commit_log = parts.record, parts.commit_log
+        self._resets, self._left = parts.resets, parts.left
+        self._times, self._states = parts.times, parts.states
         self._joining = Joining(
             settings,
-            cluster,
-            new_member,
-            join_timeout_ms=join_timeout_ms,
-            whole_timeout_ms=whole_timeout_ms,
-            group_limit=group_limit,
-            form=form,
-            rejects_added=self._states.rejects_added,
+            parts.cluster,
+            parts.new_member,
+            join_timeout_ms=waits.join_timeout_ms,
+            whole_timeout_ms=waits.whole_timeout_ms,
+            group_limit=parts.group_limit,
+            form=run.form,
+            rejects_added=parts.states.rejects_added,
         )
-        self._offsets = LoggedOffsets(settings.group_id, run_id, form, settings.on_other_program, checkpoint)
+        self._offsets = LoggedOffsets(
+            settings.group_id, run.run_id, run.form, settings.on_other_program, run.checkpoint
+        )
         #: The end of the last batch that Spark has run, until the batch is known to be done.
         self._begun: tuple[dict[str, Any], BatchOffset] | None = None
         self._member: Member | None = None
@@ -154,17 +109,23 @@ class MicroBatches:
         self.written = InFlight(0, ())
         self._is_cold = True
         self._resumed = False
-        self._admission = BatchAdmission(settings.limits, self._group_id, clock, duration_ms)
+        self._admission = BatchAdmission(settings.limits, self._group_id, parts.clock, parts.duration_ms)
         self._continuity = Continuity(
-            cluster, clock, record, settings.on_data_loss, self._group_id, gaps=gaps, refresh_ms=refresh_ms
-        )
-        self._available = AvailableOffsets(cluster, clock, self._continuity, start=start)
-        self._now = AvailableNow(settings, cluster, self._joining, self._available, join_timeout_ms)
-        self._commits_offsets = commits_offsets
-        self._forgotten = ForgottenOffsets(
-            cluster,
+            parts.cluster,
+            parts.clock,
+            parts.record,
+            settings.on_data_loss,
             self._group_id,
-            commits_offsets=commits_offsets,
+            gaps=parts.gaps,
+            refresh_ms=waits.refresh_ms,
+        )
+        self._available = AvailableOffsets(parts.cluster, parts.clock, self._continuity, start=parts.start)
+        self._now = AvailableNow(settings, parts.cluster, self._joining, self._available, waits.join_timeout_ms)
+        self._commits_offsets = run.commits_offsets
+        self._forgotten = ForgottenOffsets(
+            parts.cluster,
+            self._group_id,
+            commits_offsets=run.commits_offsets,
             is_shared=settings.mode is MembershipMode.SHARED,
             joins=not isinstance(settings.subscription, Partitions),
         )

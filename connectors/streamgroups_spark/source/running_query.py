@@ -35,7 +35,8 @@ from streamgroups.ports import Clock, FirstPositions, Member, MetadataStore, Rec
 from streamgroups.query.continuity import REFRESH_MS
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
-from streamgroups.query.query_ports import BatchStates, CheckPositions, Resets
+from streamgroups.query.query_parts import QueryParts, QueryRun, QueryWaits
+from streamgroups.query.query_ports import BatchStates, CheckPositions, Resets, Times
 from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups_kafka.admin.cluster import KafkaCluster
@@ -132,22 +133,17 @@ class RunningQuery:
         self._sink = self._ledger_sink()
         self._form = form_of_query(facts, self._sink)
         self._sees_done = facts is not None and facts.checkpoint is not None
-        record: Recorder = (
-            HistoryFile(options.history_dir, group_id=self._group_id, member=self.name)
-            if options.history_dir
-            else no_history
-        )
         self._cluster = cluster
         self._member: KafkaMember | None = None
         #: Whether a Kafka sink has committed a batch of this run.
         self._has_written = False
-        resets = Resets()
-        metadata_store: MetadataStore = NoMetadata()
+        metadata_store, resets = self._metadata_store(), Resets()
+        record: Recorder = no_history
+        if options.history_dir:
+            record = HistoryFile(options.history_dir, group_id=self._group_id, member=self.name)
         if not isinstance(options.subscription, Partitions):
-            metadata_store = KafkaMetadataStore(options.client, retry_timeout_s=_METADATA_TIMEOUT_S)
-            metadata_store.connect(resets_group_of(self._group_id), members_group_of(self._group_id))
             resets = ResetParticipation(
-                metadata_store, self._cluster, self._group_id, self.name, SerialJobs(), record, _now_ms, SteadyClock()
+                metadata_store, cluster, self._group_id, self.name, SerialJobs(), record, _now_ms, SteadyClock()
             )
         self._record = resets.listen(record)
         run_id = uuid.uuid4().hex[:12]
@@ -160,37 +156,52 @@ class RunningQuery:
         self._time = None if self._stream is None else self._query_time(self._stream, metadata_store)
         self._refresh_ms = int(options.client.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
         self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
-        session_timeout_ms = int(options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
         self.last_batch = LastBatch(session, self._process_ids, self._checkpoint)
-        self.micro_batches = MicroBatches(
-            options,
-            packing,
+        run = QueryRun(
+            run_id,
+            self._form,
+            "CHECKPOINT" if self._checkpoint is None else shown(self._checkpoint),
+            commits_offsets=facts is not None and facts.commits_offsets,
+        )
+        parts = self._parts(metadata_store, resets)
+        self.micro_batches = MicroBatches(options, packing, parts, run, self._waits())
+        self._rpc_server = SessionServer(session, run_id, self._answer, concurrent=(FiguresRequest,))
+        in_background(import_partition_sizes)
+
+    def _metadata_store(self) -> MetadataStore:
+        """The metadata groups of the group. A query of ``assign`` has none."""
+        if isinstance(self._options.subscription, Partitions):
+            return NoMetadata()
+        store = KafkaMetadataStore(self._options.client, retry_timeout_s=_METADATA_TIMEOUT_S)
+        store.connect(resets_group_of(self._group_id), members_group_of(self._group_id))
+        return store
+
+    def _parts(self, metadata_store: MetadataStore, resets: Resets) -> QueryParts:
+        options, last_batch = self._options, self.last_batch
+        return QueryParts(
             self._cluster,
             self._new_member,
             _now_ms,
             self._record,
-            join_timeout_ms=self._rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
-            commit_log=self.last_batch,
-            resets=resets,
-            left=SkippedRangeStore(metadata_store, self._group_id),
-            start=in_background,
-            times=self._time,
-            states=self._states,
-            run_id=run_id,
-            gaps=GapRecords(
+            last_batch,
+            SkippedRangeStore(metadata_store, self._group_id),
+            GapRecords(
                 lambda: KafkaMetadataStore(options.client, retry_timeout_s=_METADATA_TIMEOUT_S),
                 self._group_id,
                 SteadyClock(),
             ),
-            refresh_ms=self._refresh_ms,
-            duration_ms=self.last_batch.duration_ms,
-            group_limit=GroupLimit(self._cluster, options.client, self._group_id, options.max_groups_per_topic),
-            checkpoint="CHECKPOINT" if self._checkpoint is None else shown(self._checkpoint),
-            commits_offsets=facts is not None and facts.commits_offsets,
-            form=self._form,
+            resets,
+            self._time or Times(),
+            self._states,
+            in_background,
+            last_batch.duration_ms,
+            GroupLimit(self._cluster, options.client, self._group_id, options.max_groups_per_topic),
         )
-        self._rpc_server = SessionServer(session, run_id, self._answer, concurrent=(FiguresRequest,))
-        in_background(import_partition_sizes)
+
+    def _waits(self) -> QueryWaits:
+        session_timeout_ms = int(self._options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
+        join_timeout_ms = self._rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS
+        return QueryWaits(join_timeout_ms, refresh_ms=self._refresh_ms)
 
     @property
     def positions(self) -> dict[TopicPartition, int]:

@@ -41,7 +41,8 @@ from streamgroups.query.imported_time import ImportedTime
 from streamgroups.query.ledger_positions import LedgerPositions
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
-from streamgroups.query.query_ports import BatchStates, CheckPositions, GroupLimit
+from streamgroups.query.query_parts import QueryParts, QueryRun, QueryWaits
+from streamgroups.query.query_ports import BatchStates, CheckPositions, GroupLimit, Times
 from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups.query.trigger_limits import UNLIMITED, Limits
@@ -189,24 +190,25 @@ class Run:
                 name, "airline", time, self._seen, world.metadata_store, world.cluster, world.clock, imported
             )
         )
-        self.source = MicroBatches(
-            self.settings,
-            Packing(cores=2),
+        parts = QueryParts(
             world.cluster,
             self._new_member,
             world.clock,
             self.history,
-            whole_timeout_ms=300,
-            commit_log=self.checkpoint if reads_checkpoint or commits_offsets else Checkpoint(),
-            resets=self.participation,
-            left=SkippedRangeStore(world.metadata_store, "airline"),
-            times=self.time,
-            states=states,
-            run_id=run_id,
-            gaps=GapRecords(lambda: world.metadata_store, "airline", world.clock),
+            self.checkpoint if reads_checkpoint or commits_offsets else Checkpoint(),
+            SkippedRangeStore(world.metadata_store, "airline"),
+            GapRecords(lambda: world.metadata_store, "airline", world.clock),
+            self.participation,
+            self.time or Times(),
+            states or BatchStates(),
             group_limit=group_limit,
-            commits_offsets=commits_offsets,
-            form=form,
+        )
+        self.source = MicroBatches(
+            self.settings,
+            Packing(cores=2),
+            parts,
+            QueryRun(run_id, form, commits_offsets=commits_offsets),
+            QueryWaits(whole_timeout_ms=300),
         )
 
     def _seen(self, ranges: Collection[OffsetRange]) -> list[TaskObservation]:
