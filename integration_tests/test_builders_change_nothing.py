@@ -28,7 +28,7 @@ from streamgroups_testkit.reading import committed_offsets, read_committed
 from unit_tests.request_relay import API_VERSIONS, METADATA, Relay
 
 N = 20
-#: Functions whose name says that they act at the call, and the types of their results.
+#: Functions that act at the call by their names, and the types of their results.
 ACT = {
     "cursors": {"GroupState"},
     "event_time": {"BatchTime", "TimeExplanation", "emit_watermark", "explain_time"},

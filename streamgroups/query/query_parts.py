@@ -60,7 +60,7 @@ class QueryWaits:
 
 @dataclass(frozen=True, slots=True)
 class QueryParts:
-    """What a query uses, without its options.
+    """The ports of a query.
 
     Args:
         cluster: topics and groups of the Kafka cluster.
