@@ -145,7 +145,7 @@ def frames(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict[
 
 
 def objects(bootstrap: str, directory: Path) -> list[Any]:
-    """Every other object of the API. They send no request."""
+    """Every other object of the API. Their clients connect at most."""
     registry = sg.schemas.SchemaRegistry(f"http://{bootstrap}")
     with closing(sg.cursors.GroupCursors(bootstrap)) as cursors:
         return [
@@ -219,11 +219,11 @@ def test_the_broker_receives_requests_of_metadata_only(
     if mode == "shared":
         options = shared_options(relay.bootstrap, group, topic)
         built += frames(spark, topic, options).items()
-        built += objects(relay.bootstrap, tmp_path)
     else:
         options = exclusive_options(relay.bootstrap, group, topic)
     assert relay.requests == [], "frames send no request"
     if mode == "shared":
+        built += objects(relay.bootstrap, tmp_path)
         built += declared(spark, connections(tmp_path, relay.bootstrap, postgres), tmp_path, monkeypatch)
     records = spark.readStream.format("streamgroups").options(**options).load()
     decoded = sg.decode(records, sg.schemas.Json("airport string"))
