@@ -15,8 +15,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.resets import RequestedResets
+from integration_tests.campaign.single_processes import PARTS, SingleProcesses
 from integration_tests.campaign.targets import patiently
-from integration_tests.campaign.turns import needs_rebalance, needs_reset
+from integration_tests.campaign.turns import AT_RANDOM, EXECUTOR_VICTIMS, needs_rebalance, needs_reset
 from integration_tests.campaign.windows import Resets
 from integration_tests.campaign.zombies import Zombies, frozen
 from streamgroups_broker import EmbeddedKafka
@@ -50,6 +51,7 @@ class FaultInjector:
         sink: the sink of the queries.
         to: its topic, connection string or path.
         history: records the faults.
+        seed: the seed of random times and processes.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class FaultInjector:
         sink: str,
         to: str,
         history: CampaignHistory,
+        seed: int = 1,
     ) -> None:
         directory.mkdir(parents=True)
         self._history = history
@@ -76,6 +79,7 @@ class FaultInjector:
         self._nodes = itertools.cycle(kafka.node_ids if kafka is not None else ())
         self._failed_node = 0
         self._zombies = Zombies(bootstrap, group, members, self.all_are_up, requested)
+        self._single = SingleProcesses(self.all_are_up, seed)
         #: The injection by the name of the fault. Its arguments are the id of the process at the point and its member.
         self._ways: dict[str, Callable[[int, CampaignMember], None]] = {
             "worker": lambda pid, _: psutil.Process(pid).kill(),
@@ -91,30 +95,39 @@ class FaultInjector:
             "reset": lambda _, __: self._resets.begin(),
             "partitions": lambda _, __: patiently(partial(_add_partition, bootstrap, topic)),
             "server": lambda _, __: _crash_server(to),
+            **{f"freeze-{part}": partial(self._freeze, part) for part in (*PARTS, "poll")},
         }
 
     def inject(self, point: str, victim: str, timeout_s: float) -> bool:
         """Waits until a process reaches a point, and injects a fault; ``False`` after an error of a state.
 
+        At the point ``at-random`` no process waits. The fault hits a random process at a random time.
+
         Raises:
             AssertionError: if no process reaches the point in time.
         """
         # Only the last member has executors.
-        self._arm(point, list(self._members)[-1:] if victim == "executor" else list(self._members))
-        wait_until(
-            lambda: self.all_are_up() and (self._reached() or self.state_errors()),
-            f"a member passes {point}; see {self._directory}",
-            timeout_s,
-        )
+        names = list(self._members)[-1:] if victim in EXECUTOR_VICTIMS else list(self._members)
+        if point == AT_RANDOM:
+            member, chosen = self._single.choose([self._members[name] for name in names], victim)
+            reached = self._directory / f"reached.{member.name}.{chosen}"
+        else:
+            self._arm(point, names)
+            wait_until(
+                lambda: self.all_are_up() and (self._reached() or self.state_errors()),
+                f"a member passes {point}; see {self._directory}",
+                timeout_s,
+            )
         if self.state_errors():
             return False
-        (reached,) = self._reached()
+        if point != AT_RANDOM:
+            (reached,) = self._reached()
         _, name, pid = reached.name.split(".")
         self._history.injected(point, victim, name)
         # The query can end the process at the point in the meantime.
         with suppress(psutil.NoSuchProcess):
             self._ways[victim](int(pid), self._members[name])
-        reached.unlink()
+        reached.unlink(missing_ok=True)
         self._restore_node(victim)
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
@@ -199,6 +212,11 @@ class FaultInjector:
 
     def _lose_answer(self, pid: int, member: CampaignMember) -> None:
         (self._directory / f"lost.{member.name}.{pid}").touch()
+
+    def _freeze(self, part: str, pid: int, member: CampaignMember) -> None:
+        # The process at the point continues while the other one is frozen.
+        reached = self._directory / f"reached.{member.name}.{pid}"
+        self._single.freeze(part, pid, member, partial(reached.unlink, missing_ok=True))
 
     def _silence(self, member: CampaignMember) -> None:
         with frozen(member):

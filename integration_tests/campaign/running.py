@@ -23,7 +23,7 @@ from integration_tests.campaign.members import MASTER, CampaignMember
 from integration_tests.campaign.resets import MAX_BATCH, RequestedResets
 from integration_tests.campaign.savepoints import creation_of
 from integration_tests.campaign.targets import ReadBack, create, patiently
-from integration_tests.campaign.turns import WINDOWS_KINDS, Turn
+from integration_tests.campaign.turns import EXECUTOR_VICTIMS, WINDOWS_KINDS, Turn
 from integration_tests.campaign.verdict import Verdict, judged, judged_by_order
 from integration_tests.campaign.windows import (
     CLOSING,
@@ -123,7 +123,7 @@ def campaign(
         "kind": "windows" if has_windows else kind,
         "letters": letters,
     }
-    last = MASTER if any(victim == "executor" for _, victim in turns) else "local[2]"
+    last = MASTER if any(victim in EXECUTOR_VICTIMS for _, victim in turns) else "local[2]"
     *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]
     members = [CampaignMember(directory, it, config, record=history.record) for it in others]
     members.append(CampaignMember(directory, name, config, last, history.record))
@@ -133,7 +133,7 @@ def campaign(
     committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
     injector = FaultInjector(
-        bootstrap, directory / "deaths", group, topic, members, kafka, resets, ends, requested, sink, to, history
+        bootstrap, directory / "deaths", group, topic, members, kafka, resets, ends, requested, sink, to, history, seed
     )
     kills = Counter[Turn]()
     creation = None

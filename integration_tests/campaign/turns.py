@@ -11,6 +11,13 @@ from collections.abc import Sequence
 KINDS = ("stateless", "stateful", "windows", "zombies", "savepoints")
 #: The kinds whose queries count in windows.
 WINDOWS_KINDS = ("windows", "savepoints")
+#: No point: the fault is injected at a random time after the last one, into a random member.
+AT_RANDOM = "at-random"
+#: The points before and after requests of a transaction of Kafka, beside those of the methods that send them.
+REQUEST_POINTS = (
+    *("before-init-producer-id", "before-add-partitions", "after-add-partitions", "after-add-offsets"),
+    *("after-commit-offsets", "before-abort", "after-abort"),
+)
 POINTS = (
     "before-offset-log",
     "mid-read",
@@ -19,21 +26,44 @@ POINTS = (
     "before-offsets",
     "before-commit",
     "after-commit",
+    *REQUEST_POINTS,
+    AT_RANDOM,
 )
 #: A ledger stores the positions in the transaction of the sink.
-LEDGER_POINTS = tuple(point for point in POINTS if point != "before-offsets")
+LEDGER_POINTS = tuple(point for point in POINTS if point not in ("before-offsets", *REQUEST_POINTS))
 #: The points of a task with windows, beside those of its sink.
 STATE_POINTS = ("before-state-file", "after-state-file")
+#: The faults of one process of a query: SIGSTOP for longer than the timeouts of a session and of a transaction.
+#: ``freeze-worker``: the Python process that reached the point. ``freeze-executor``: the JVM of the executor.
+#: ``freeze-driver``: the JVM of the driver. ``freeze-source``: the Python process of the source.
+FREEZES = ("freeze-source", "freeze-worker", "freeze-executor", "freeze-driver")
 #: The faults at a point. ``worker``: kill the Python process that reached the point. ``executor``: kill the JVM of its
 #: executor; at a point of the driver, any executor. ``query``: kill the driver and all its processes. ``checkpoint``:
 #: the same, and delete the checkpoint, configure another one, or restore an older one, in turn. ``source``: kill the
 #: process of its source. ``broker``: kill and restart the broker. ``hang``: pause the broker; its connections stay open.
 #: ``zombie``: freeze the query until other members own its partitions. ``silence``: freeze the query for less than the
 #: session timeout. ``answer``: lose the response to a commit that has succeeded.
-VICTIMS = ("worker", "executor", "query", "checkpoint", "source", "broker", "hang", "zombie", "silence")
+VICTIMS = (
+    "worker",
+    "executor",
+    "query",
+    "checkpoint",
+    "source",
+    "broker",
+    "hang",
+    "zombie",
+    "silence",
+    *FREEZES,
+    "clock",
+)
 #: The faults of a query that is the only member of its group. No other member can own its partitions, and its state
 #: needs its checkpoint.
-STATEFUL_VICTIMS = ("worker", "executor", "query", "source", "broker", "hang", "silence")
+STATEFUL_VICTIMS = ("worker", "executor", "query", "source", "broker", "hang", "silence", *FREEZES)
+#: The faults that only ``--faults`` or ``--turns`` select. ``freeze-poll``: the JVM of the driver is frozen for longer than
+#: ``max.poll.interval.ms``.
+EXPLICIT_VICTIMS = ("freeze-poll",)
+#: The faults that need separate executors.
+EXECUTOR_VICTIMS = ("executor", "freeze-executor")
 #: The faults of queries that write records. ``partitions``: the topic gets one more partition, without records.
 STATELESS_VICTIMS = (*VICTIMS, "partitions")
 #: The faults of queries with windows. ``reset``: a tool resets the group back while the process waits.

@@ -89,6 +89,21 @@ def _if_due(point: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return wrap
 
 
+def _at_requests(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Points before and after each request of a transaction, such as ``before-add-partitions``. Those of a commit enclose its method."""
+
+    def called(self: Any, step: Any, *args: Any, **kwargs: Any) -> Any:
+        name = step.name.lower().replace("_", "-")
+        if name == "commit":
+            return call(self, step, *args, **kwargs)
+        passing(f"before-{name}")
+        result = call(self, step, *args, **kwargs)
+        passing(f"after-{name}")
+        return result
+
+    return called
+
+
 def _with(**given: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Passes other arguments."""
 
@@ -105,6 +120,7 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
     "streamgroups.query.micro_batches": [("MicroBatches.latest_offset", _around(None, "before-offset-log"))],
     "streamgroups_operators.store": [("StateStore.write", _around("before-state-file", "after-state-file"))],
     "streamgroups_spark.source.task_reader": [("read_ranges", _in_the_middle("mid-read"))],
+    "streamgroups_kafka.transactions.transaction_requests": [("TransactionSession._call", _at_requests)],
     "streamgroups_kafka.transactions.writer": [("TransactionWriter.write", _around(None, "inside-transaction"))],
     "streamgroups_kafka.transactions.coordinator": [
         ("Transactions.begin", _around(None, "transaction-begun")),
