@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -97,6 +97,10 @@ class FaultInjector:
             "server": lambda _, __: _crash_server(to),
             **{f"freeze-{part}": partial(self._freeze, part) for part in (*PARTS, "poll")},
         }
+
+    def add(self, ways: Mapping[str, Callable[[int, CampaignMember], None]]) -> None:
+        """Adds faults by their names. The arguments are the id of the process at the point and its member."""
+        self._ways.update(ways)
 
     def inject(self, point: str, victim: str, timeout_s: float) -> bool:
         """Waits until a process reaches a point, and injects a fault; ``False`` after an error of a state.

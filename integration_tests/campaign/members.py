@@ -8,9 +8,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -35,6 +36,8 @@ class CampaignMember:
         config: the configuration for ``campaign.query``.
         master: the Spark master. Separate executors write their files to ``spark_home``.
         record: stores events of the history.
+        storage: the directory of the checkpoint, if it is another one.
+        environment: further environment variables.
     """
 
     def __init__(
@@ -44,9 +47,13 @@ class CampaignMember:
         config: dict[str, Any],
         master: str = "local[2]",
         record: Callable[..., None] = lambda *_: None,
+        storage: Path | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.name, self._directory, self._record = name, directory, record
-        self._config = {**config, "name": name, "master": master, "checkpoint": str(directory / f"checkpoint-{name}")}
+        self._storage, self._environment = storage or directory, environment
+        checkpoint = self._storage / f"checkpoint-{name}"
+        self._config = {**config, "name": name, "master": master, "checkpoint": str(checkpoint)}
         self._config["options"] = {**config["options"], "kafka.client.id": name}
         self._process: subprocess.Popen[bytes] | None = None
         #: Whether the history has its start, and not its end.
@@ -67,6 +74,7 @@ class CampaignMember:
             "STREAMGROUPS_MEMBER": self.name,
             "STREAMGROUPS_SABOTAGE": self._config["sabotaged"],
             "STREAMGROUPS_HISTORY": str(self._directory / "history"),
+            **self._environment,
         }
         if self._config["master"] == MASTER:
             environment["SPARK_HOME"] = str(spark_home(self._directory / "spark"))
@@ -107,7 +115,7 @@ class CampaignMember:
     def lose_checkpoint(self) -> None:
         """Deletes its checkpoint, configures another one, or restores the one that was deleted last, in turn."""
         self._n_lost += 1
-        checkpoint, deleted = Path(self._config["checkpoint"]), self._directory / f"deleted-{self.name}"
+        checkpoint, deleted = Path(self._config["checkpoint"]), self._storage / f"deleted-{self.name}"
         if self._n_lost % 3 == 2:
             self._config["checkpoint"] += "+"
             return

@@ -19,6 +19,7 @@ from typing import Any
 from integration_tests.campaign.faults import FaultInjector
 from integration_tests.campaign.forks import Forks
 from integration_tests.campaign.history import CampaignHistory
+from integration_tests.campaign.machines import Machine
 from integration_tests.campaign.members import MASTER, CampaignMember
 from integration_tests.campaign.resets import MAX_BATCH, RequestedResets
 from integration_tests.campaign.savepoints import creation_of
@@ -97,6 +98,7 @@ def campaign(
     letters = f"letters-{uuid.uuid4().hex[:8]}" if kind == "zombies" else ""
     if letters:
         create(bootstrap, letters)
+    machine = Machine(directory, turns, seed)
     history = CampaignHistory(directory, group, topic, sink, kind, _STEP_S)
     record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of} if has_windows else {}
     record["on_acknowledged"] = history.inputs.acknowledged
@@ -110,7 +112,7 @@ def campaign(
         **({"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}),
         "kafka.max.poll.interval.ms": "60000",
         "maxOffsetsPerTrigger": str(MAX_BATCH),
-        "stateLocation": str(directory / "states"),
+        "stateLocation": str(machine.storage / "states"),
         "historyDir": str(history.members),
         **({"membership": "exclusive"} if kind == "stateful" else {}),
     }
@@ -125,8 +127,18 @@ def campaign(
     }
     last = MASTER if any(victim in EXECUTOR_VICTIMS for _, victim in turns) else "local[2]"
     *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]
-    members = [CampaignMember(directory, it, config, record=history.record) for it in others]
-    members.append(CampaignMember(directory, name, config, last, history.record))
+    members = [
+        CampaignMember(
+            directory,
+            it,
+            config,
+            last if it == name else "local[2]",
+            history.record,
+            machine.storage,
+            machine.environment(it),
+        )
+        for it in (*others, name)
+    ]
     reset = [group, "--topic", topic, "-b", bootstrap, "--state-location", options["stateLocation"]]
     resets = Resets(reset, directory, history.reset)
     ends = partial(patiently, partial(end_offsets, bootstrap, topic, PARTITIONS))
@@ -135,6 +147,7 @@ def campaign(
     injector = FaultInjector(
         bootstrap, directory / "deaths", group, topic, members, kafka, resets, ends, requested, sink, to, history, seed
     )
+    injector.add(machine.faults(directory / "deaths", members, injector.all_are_up))
     kills = Counter[Turn]()
     creation = None
     if n_savepoints:
@@ -210,6 +223,7 @@ def campaign(
     if creation:
         forks = Forks(options, directory / "savepoints", directory, seed, report, creation.problems)
         verdict = replace(verdict, savepoints=forks.check(creation.attempts, load.count))
+    machine.close()
     errors = injector.state_errors()
     found = history.finish(arrived, found_letters, load.count, errors)
     return replace(verdict, errors=errors, report=found, history=history.file)

@@ -42,7 +42,8 @@ FREEZES = ("freeze-source", "freeze-worker", "freeze-executor", "freeze-driver")
 #: the same, and delete the checkpoint, configure another one, or restore an older one, in turn. ``source``: kill the
 #: process of its source. ``broker``: kill and restart the broker. ``hang``: pause the broker; its connections stay open.
 #: ``zombie``: freeze the query until other members own its partitions. ``silence``: freeze the query for less than the
-#: session timeout. ``answer``: lose the response to a commit that has succeeded.
+#: session timeout. ``answer``: lose the response to a commit that has succeeded. ``clock``: the wall clock of the query jumps by an
+#: hour, forward or back.
 VICTIMS = (
     "worker",
     "executor",
@@ -58,10 +59,10 @@ VICTIMS = (
 )
 #: The faults of a query that is the only member of its group. No other member can own its partitions, and its state
 #: needs its checkpoint.
-STATEFUL_VICTIMS = ("worker", "executor", "query", "source", "broker", "hang", "silence", *FREEZES)
+STATEFUL_VICTIMS = ("worker", "executor", "query", "source", "broker", "hang", "silence", *FREEZES, "clock")
 #: The faults that only ``--faults`` or ``--turns`` select. ``freeze-poll``: the JVM of the driver is frozen for longer than
-#: ``max.poll.interval.ms``.
-EXPLICIT_VICTIMS = ("freeze-poll",)
+#: ``max.poll.interval.ms``. ``disk-full``: the disk of checkpoints and states has no space. It needs the right to mount one.
+EXPLICIT_VICTIMS = ("freeze-poll", "disk-full")
 #: The faults that need separate executors.
 EXECUTOR_VICTIMS = ("executor", "freeze-executor")
 #: The faults of queries that write records. ``partitions``: the topic gets one more partition, without records.

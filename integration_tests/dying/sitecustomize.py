@@ -113,6 +113,13 @@ def _with(**given: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return wrap
 
 
+def _real_time(_: Callable[..., Any]) -> Callable[..., Any]:
+    """The clock of the history is right, also if the campaign has moved the one of this process."""
+    from integration_tests.history.real_time import real_ms
+
+    return real_ms
+
+
 #: A frozen member holds locks of PostgreSQL for this time, which is a minute by default.
 _LOCK_MS = 10_000
 #: The wrapped functions by module: attribute and wrapper.
@@ -159,6 +166,7 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
     "streamgroups_kafka.membership.member_state": [
         ("MemberState.committed", _around("after-group-commit", None)),
     ],
+    "streamgroups_kafka.membership.history_file": [("now_ms", _real_time)],
     "streamgroups_sinks.postgres.ledger": [("PostgresLedger.__init__", _with(lock_ms=_LOCK_MS, idle_ms=_LOCK_MS))],
 }
 

@@ -6,7 +6,6 @@ Each process appends to a file of its own, because a campaign kills it. A wrappe
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +14,7 @@ from typing import Any
 
 from integration_tests.history.events import Commit, Event, Offsets, StateLoaded, StateWritten
 from integration_tests.history.files import HistoryWriter
+from integration_tests.history.real_time import real_ms
 from streamgroups.errors import FencedBatch, FencedMember, StreamGroupsError, TransactionFailed
 
 #: The directory of the history, and the name of the member.
@@ -35,8 +35,7 @@ def record(event_class: type[Event], *content: Any) -> None:
     """Appends an event of this process with the current time; nothing without :data:`DIRECTORY`."""
     directory = os.environ.get(DIRECTORY)
     if directory:
-        time_ms = time.time_ns() // 1_000_000
-        _writer(directory, os.getpid())(event_class(time_ms, os.environ.get(MEMBER, ""), *content))
+        _writer(directory, os.getpid())(event_class(real_ms(), os.environ.get(MEMBER, ""), *content))
 
 
 @contextmanager

@@ -1,0 +1,89 @@
+"""The machine of a campaign, whose clocks jump and whose disk gets full. Used by ``campaign.running``.
+
+It is prepared only for campaigns whose turns need it: a clock needs a compiler, and a disk the right to mount one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from integration_tests.campaign.full_disks import FAULT as DISK_FULL
+from integration_tests.campaign.full_disks import SmallDisk, full_until_noticed
+from integration_tests.campaign.members import CampaignMember
+from integration_tests.campaign.moved_clocks import FAULT as CLOCK
+from integration_tests.campaign.moved_clocks import MovedClocks
+from integration_tests.campaign.turns import Turn
+from streamgroups_testkit.waits import wait_until
+
+#: The query runs for at least this time between two jumps.
+_MOVED_S = 5.0
+
+
+class Machine:
+    """The clocks and the disk of the queries of a campaign.
+
+    Args:
+        directory: the directory of the campaign.
+        turns: its turns.
+        seed: its seed.
+
+    Raises:
+        AssertionError: if the machine cannot have a fault of the turns.
+    """
+
+    def __init__(self, directory: Path, turns: Sequence[Turn], seed: int) -> None:
+        faults = {fault for _, fault in turns}
+        self._directory = directory
+        self._clocks = MovedClocks(directory, seed) if CLOCK in faults else None
+        self._disk = SmallDisk(directory / "disk") if DISK_FULL in faults else None
+
+    @property
+    def storage(self) -> Path:
+        """The directory of checkpoints and states."""
+        return self._directory if self._disk is None else self._disk.path
+
+    def environment(self, member: str) -> Mapping[str, str]:
+        """The environment variables of the processes of a member."""
+        return {} if self._clocks is None else self._clocks.environment(member)
+
+    def faults(
+        self, deaths: Path, members: Sequence[CampaignMember], see_to_all: Callable[[], object]
+    ) -> dict[str, Callable[[int, CampaignMember], None]]:
+        """The injection by the name of the fault. Its arguments are the id of the process at the point and its member.
+
+        Args:
+            deaths: the directory of the files that arm points.
+            members: the members.
+            see_to_all: starts the members that are not running.
+        """
+        ways: dict[str, Callable[[int, CampaignMember], None]] = {}
+        clocks, disk = self._clocks, self._disk
+        if clocks is not None:
+
+            def jump(pid: int, member: CampaignMember) -> None:
+                _release(deaths, member, pid)
+                clocks.jump_and_wait(member.name)
+                until_s = time.monotonic() + _MOVED_S
+                wait_until(lambda: see_to_all() and time.monotonic() > until_s, "batches with the moved clock")
+
+            ways[CLOCK] = jump
+        if disk is not None:
+            logs = [self._directory / f"{member.name}.log" for member in members]
+
+            def fill(pid: int, member: CampaignMember) -> None:
+                full_until_noticed(disk, logs, see_to_all, partial(_release, deaths, member, pid))
+
+            ways[DISK_FULL] = fill
+        return ways
+
+    def close(self) -> None:
+        """Removes the disk."""
+        if self._disk is not None:
+            self._disk.unmount()
+
+
+def _release(deaths: Path, member: CampaignMember, pid: int) -> None:
+    (deaths / f"reached.{member.name}.{pid}").unlink(missing_ok=True)
