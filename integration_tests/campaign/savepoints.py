@@ -13,13 +13,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 
 from integration_tests.campaign.results import table
-from integration_tests.killed_commands import CREATE_POINTS, is_killed, run_command
+from integration_tests.campaign.single_processes import FREEZE_S
+from integration_tests.killed_commands import CREATE_POINTS, is_killed, run_command, run_frozen_command
 
 #: Commands without a kill in one round of all points.
 _UNDISTURBED = 3
@@ -31,6 +32,8 @@ _COMPLETE, _ROUND = _UNDISTURBED + 1, _UNDISTURBED + len(CREATE_POINTS)
 _EXPECTED_ERRORS = ("broker_unreachable", "group_rejected")
 #: How long a savepoint waits for other offsets than those of the one before, in seconds. Faults stop the group for a time.
 _MAX_WAIT_S = 10
+#: The beginning of the reason of a command that was frozen.
+FROZEN = "frozen "
 #: The commit record, which this check reads without the tested code.
 RECORD = "savepoint.json"
 
@@ -56,7 +59,7 @@ class Attempt:
         point: where it was killed; ``None``: it has ended itself.
         id: the id of the savepoint; ``None``: it has left no directory.
         status: ``complete``, ``incomplete`` or ``rejected``: it has ended with an error.
-        why: the code of the error.
+        why: the code of the error, or the point at which it was frozen.
     """
 
     number: int
@@ -102,8 +105,9 @@ class SavepointResults:
         return [it.id for it in self.attempts if it.id is not None and it.status != "complete"]
 
     def kills(self) -> dict[str, int]:
-        """How often a command was killed, by its name and point."""
+        """How often a command was killed or frozen, by its name and point."""
         created = Counter(f"create {it.point}" for it in self.attempts if it.point)
+        created += Counter(f"create {it.why}" for it in self.attempts if it.why.startswith(FROZEN))
         return dict(sorted((created + Counter({f"restore {p}": n for p, n in self.restores.items()})).items()))
 
     def to_text(self, kills: Mapping[str, int]) -> str:
@@ -162,6 +166,8 @@ class Creation:
         #: The commands so far, and their unexpected ends.
         self.attempts: list[Attempt] = []
         self.problems: list[str] = []
+        #: The points at which commands that are not killed are frozen; ``None``: not frozen.
+        self._frozen_points = command_points(CREATE_POINTS, f"freeze {seed}")
 
     def __enter__(self) -> Creation:
         self._to.mkdir(parents=True)
@@ -220,11 +226,19 @@ class Creation:
 
     def _create(self, number: int, point: str | None) -> None:
         before = set(os.listdir(self._to))
-        place = None if point is None else CREATE_POINTS[point]
-        result = run_command(place, *self._arguments, environment=self._environment)
+        frozen, was_frozen = next(self._frozen_points) if point is None else None, False
+        if frozen is not None:
+            result, was_frozen = run_frozen_command(
+                CREATE_POINTS[frozen], *self._arguments, seconds=FREEZE_S, environment=self._environment
+            )
+        else:
+            place = None if point is None else CREATE_POINTS[point]
+            result = run_command(place, *self._arguments, environment=self._environment)
         new = sorted(set(os.listdir(self._to)) - before)
         id_ = new[0] if new else None
         attempt = self._judged(number, point if is_killed(result) else None, id_, result)
+        if was_frozen and not attempt.why:
+            attempt = replace(attempt, why=f"{FROZEN}{frozen}")
         self.attempts.append(attempt)
         self._report(str(attempt))
 

@@ -16,6 +16,7 @@ from integration_tests.campaign import single_processes
 from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.single_processes import SingleProcesses, freeze, is_stopped, processes_of
 from integration_tests.campaign.turns import AT_RANDOM, REQUEST_POINTS, STATELESS_VICTIMS, all_turns
+from integration_tests.killed_commands import Point, run_frozen_command
 from streamgroups_testkit.waits import wait_until
 
 
@@ -121,3 +122,22 @@ def test_each_point_of_a_request_is_reached() -> None:
     names = {f"{where}-{step.name.lower().replace('_', '-')}" for step in Step for where in ("before", "after")}
     assert set(REQUEST_POINTS) <= names
     assert "step.name.lower()" in (Path(__file__).parents[2] / "integration_tests/dying/sitecustomize.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("function", "is_after", "is_reached"),
+    # The command continues after the call too, without a second stop.
+    [("version", False, True), ("version", True, True), ("no_call", False, False)],
+)
+def test_a_frozen_command_continues_after_its_point(
+    tmp_path: Path, function: str, is_after: bool, is_reached: bool
+) -> None:
+    (tmp_path / "pointed.py").write_text("class Owner:\n    version = no_call = staticmethod(lambda: 'called')\n")
+    (tmp_path / "streamgroups_cli.py").write_text(
+        "import pointed\ndef main():\n    print(pointed.Owner.version(), pointed.Owner.version())\n"
+    )
+    point = Point("pointed", "Owner", function, is_after=is_after)
+    began_s = time.monotonic()
+    result, was_frozen = run_frozen_command(point, seconds=0.2, environment={"PYTHONPATH": str(tmp_path)})
+    assert (result.returncode, result.stdout, was_frozen) == (0, "called called\n", is_reached), result.stderr
+    assert not was_frozen or time.monotonic() - began_s > 0.2
