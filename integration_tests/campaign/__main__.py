@@ -27,6 +27,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from integration_tests.campaign.full_disks import BROKER_FAULT, BROKER_SIZE_MIB, SmallDisk
 from integration_tests.campaign.record import keep
 from integration_tests.campaign.results import Result, here
 from integration_tests.campaign.running import campaign
@@ -142,6 +143,10 @@ def main() -> int:
     holds = []
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
+        if BROKER_FAULT in (*settings.victims, *(victim for _, victim in settings.turns)):
+            disk = SmallDisk(data_dir / "disk", BROKER_SIZE_MIB)
+            stack.callback(disk.unmount)
+            data_dir = disk.path
         kafka = stack.enter_context(
             EmbeddedKafka(
                 settings.n_nodes, version=settings.kafka_version, data_dir=data_dir, properties=BROKER_PROPERTIES

@@ -1,7 +1,9 @@
-"""A disk that gets full: a small file system in memory with the checkpoints and the states of all queries of a campaign.
+"""Disks that get full: small file systems in memory. One has the checkpoints and the states of all queries of a campaign, and
+another one the data of the brokers.
 
-Used by ``campaign.machines``. The history, the logs and the brokers are on another file system. A query that cannot write fails,
-and restarts until there is space. Source: SEMANTICS X4, S10; ``tmpfs(5)``.
+Used by ``campaign.machines`` and ``integration_tests.campaign``. The history and the logs of queries are on another file system. A
+query that cannot write fails, and restarts until there is space. A broker that cannot write ends. Source: SEMANTICS X4, S10;
+``tmpfs(5)``.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.waits import wait_until
 
-#: The name of the fault.
-FAULT = "disk-full"
+#: The names of the faults: of queries, and of brokers.
+FAULT, BROKER_FAULT = "disk-full", "broker-disk-full"
 #: Enough for the states of a campaign with windows.
 SIZE_MIB = 256
+#: Enough for the topics of a campaign.
+BROKER_SIZE_MIB = 512
 #: The disk is full for at least this long, and until a query has failed because of it.
 _FULL_S = 10.0
 _TIMEOUT_S = 180.0
@@ -29,25 +34,16 @@ _BLOCK = bytes(1 << 20)
 _TEXT = os.strerror(errno.ENOSPC)
 
 
-class SmallDisk:
-    """A file system of a fixed size. Needs the right to mount one.
+class Disk:
+    """A mounted file system.
 
     Args:
-        mount_point: a directory that does not exist.
-        size_mib: its size in MiB.
-
-    Raises:
-        AssertionError: if this process cannot mount a file system.
+        path: its directory.
     """
 
-    def __init__(self, mount_point: Path, size_mib: int = SIZE_MIB) -> None:
-        self.path = mount_point
-        self._filler = mount_point / "filler"
-        mount_point.mkdir(parents=True)
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "campaign", str(mount_point)]
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert mounted.returncode == 0, f"the fault '{FAULT}' mounts a file system: {mounted.stderr.strip()}"
-        self._unmount = weakref.finalize(self, _unmount, mount_point)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._filler = path / "filler"
 
     def fill(self) -> int:
         """Writes until there is no space; may be called again. Returns the number of written bytes."""
@@ -73,6 +69,26 @@ class SmallDisk:
         """Deletes what :meth:`fill` has written."""
         self._filler.unlink(missing_ok=True)
 
+
+class SmallDisk(Disk):
+    """A file system of a fixed size, which this process mounts. It needs the right to do so.
+
+    Args:
+        mount_point: a directory that does not exist.
+        size_mib: its size in MiB.
+
+    Raises:
+        AssertionError: if this process cannot mount a file system.
+    """
+
+    def __init__(self, mount_point: Path, size_mib: int = SIZE_MIB) -> None:
+        super().__init__(mount_point)
+        mount_point.mkdir(parents=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "campaign", str(mount_point)]
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert mounted.returncode == 0, f"a full disk needs a mounted file system: {mounted.stderr.strip()}"
+        self._unmount = weakref.finalize(self, _unmount, mount_point)
+
     def unmount(self) -> None:
         """Removes the file system, also with open files. The end of this process removes it too."""
         self._unmount()
@@ -83,7 +99,7 @@ def _unmount(mount_point: Path) -> None:
 
 
 def full_until_noticed(
-    disk: SmallDisk, logs: Sequence[Path], see_to_all: Callable[[], object], release: Callable[[], object]
+    disk: Disk, logs: Sequence[Path], see_to_all: Callable[[], object], release: Callable[[], object]
 ) -> int:
     """Fills a disk until a query has failed because of it, and frees it again.
 
@@ -116,6 +132,39 @@ def full_until_noticed(
         return n_errors(logs) - before
     finally:
         disk.free()
+
+
+def full_until_brokers_end(
+    disk: Disk, kafka: EmbeddedKafka, see_to_all: Callable[[], object], release: Callable[[], object]
+) -> None:
+    """Fills the disk of brokers until one has ended because of it, frees it again, and restarts them.
+
+    Args:
+        disk: the disk.
+        kafka: the brokers.
+        see_to_all: starts the queries that are not running.
+        release: lets the process at the point continue, when the disk is full.
+
+    Raises:
+        AssertionError: if the disk is not full, or no broker ends.
+    """
+    assert kafka.running, "the brokers run"
+    disk.fill()
+    try:
+        assert disk.is_full, f"{disk.path} is not full"
+        release()
+
+        def has_ended() -> bool:
+            see_to_all()
+            # A broker has deleted old files.
+            disk.fill()
+            return not kafka.running
+
+        wait_until(has_ended, f"a broker ends because {disk.path} is full", _TIMEOUT_S, 0.5)
+    finally:
+        disk.free()
+    for node_id in kafka.node_ids:
+        kafka.restart_node(node_id)
 
 
 def n_errors(logs: Sequence[Path]) -> int:

@@ -10,12 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from integration_tests.campaign.full_disks import (
+    BROKER_FAULT,
+    Disk,
+    SmallDisk,
+    full_until_brokers_end,
+    full_until_noticed,
+)
 from integration_tests.campaign.full_disks import FAULT as DISK_FULL
-from integration_tests.campaign.full_disks import SmallDisk, full_until_noticed
 from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.moved_clocks import FAULT as CLOCK
 from integration_tests.campaign.moved_clocks import MovedClocks
 from integration_tests.campaign.turns import Turn
+from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.waits import wait_until
 
 #: The query runs for at least this time between two jumps.
@@ -29,16 +36,20 @@ class Machine:
         directory: the directory of the campaign.
         turns: its turns.
         seed: its seed.
+        kafka: the brokers, if they are a target of faults.
 
     Raises:
         AssertionError: if the machine cannot have a fault of the turns.
     """
 
-    def __init__(self, directory: Path, turns: Sequence[Turn], seed: int) -> None:
+    def __init__(self, directory: Path, turns: Sequence[Turn], seed: int, kafka: EmbeddedKafka | None = None) -> None:
         faults = {fault for _, fault in turns}
         self._directory = directory
         self._clocks = MovedClocks(directory, seed) if CLOCK in faults else None
         self._disk = SmallDisk(directory / "disk") if DISK_FULL in faults else None
+        self._kafka = kafka if BROKER_FAULT in faults else None
+        if self._kafka is not None:
+            assert self._kafka.data_dir.is_mount(), f"{self._kafka.data_dir} is not a small disk"
 
     @property
     def storage(self) -> Path:
@@ -77,6 +88,13 @@ class Machine:
                 full_until_noticed(disk, logs, see_to_all, partial(_release, deaths, member, pid))
 
             ways[DISK_FULL] = fill
+        kafka = self._kafka
+        if kafka is not None:
+
+            def fill_brokers(pid: int, member: CampaignMember) -> None:
+                full_until_brokers_end(Disk(kafka.data_dir), kafka, see_to_all, partial(_release, deaths, member, pid))
+
+            ways[BROKER_FAULT] = fill_brokers
         return ways
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ def campaign(
     letters = f"letters-{uuid.uuid4().hex[:8]}" if kind == "zombies" else ""
     if letters:
         create(bootstrap, letters)
-    machine = Machine(directory, turns, seed)
+    machine = Machine(directory, turns, seed, kafka)
     history = CampaignHistory(directory, group, topic, sink, kind, _STEP_S)
     record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of} if has_windows else {}
     record["on_acknowledged"] = history.inputs.acknowledged

@@ -62,7 +62,8 @@ VICTIMS = (
 STATEFUL_VICTIMS = ("worker", "executor", "query", "source", "broker", "hang", "silence", *FREEZES, "clock")
 #: The faults that only ``--faults`` or ``--turns`` select. ``freeze-poll``: the JVM of the driver is frozen for longer than
 #: ``max.poll.interval.ms``. ``disk-full``: the disk of checkpoints and states has no space. It needs the right to mount one.
-EXPLICIT_VICTIMS = ("freeze-poll", "disk-full")
+#: ``broker-disk-full``: the same of the data of the brokers, until one ends.
+EXPLICIT_VICTIMS = ("freeze-poll", "disk-full", "broker-disk-full")
 #: The faults that need separate executors.
 EXECUTOR_VICTIMS = ("executor", "freeze-executor")
 #: The faults of queries that write records. ``partitions``: the topic gets one more partition, without records.

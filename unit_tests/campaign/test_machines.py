@@ -10,15 +10,17 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from integration_tests.campaign import full_disks, moved_clocks
-from integration_tests.campaign.full_disks import SmallDisk, full_until_noticed
+from integration_tests.campaign.full_disks import SmallDisk, full_until_brokers_end, full_until_noticed
 from integration_tests.campaign.machines import Machine
 from integration_tests.campaign.moved_clocks import HOUR_S, MovedClocks
 from integration_tests.history import real_time
 from integration_tests.history.real_time import CLOCK, CONTENT, real_ms
+from streamgroups_broker import EmbeddedKafka
 
 _CAN_COMPILE = shutil.which("cc") or shutil.which("gcc")
 _IS_ROOT = os.geteuid() == 0
@@ -131,3 +133,45 @@ def test_other_campaigns_need_neither_a_disk_nor_a_compiler(tmp_path: Path, monk
 def test_the_examples_run(module: object) -> None:
     failed, n = doctest.testmod(module)  # type: ignore[arg-type]
     assert (failed, n > 0) == (0, True)
+
+
+class FakeKafka:
+    """Brokers on a disk. One ends if a write fails."""
+
+    node_ids = (1, 2)
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.running, self.restarted = path, True, list[int]()
+
+    def restart_node(self, node_id: int) -> None:
+        self.restarted.append(node_id)
+
+    def write(self) -> None:
+        try:
+            (self.path / "log").write_bytes(b"x")
+        except OSError:
+            self.running = False
+
+
+@pytest.mark.skipif(not _IS_ROOT, reason="mounts a file system")
+def test_brokers_restart_when_there_is_space_again(tmp_path: Path) -> None:
+    disk = SmallDisk(tmp_path / "disk", 1)
+    kafka = FakeKafka(disk.path)
+    try:
+        full_until_brokers_end(disk, cast(EmbeddedKafka, kafka), kafka.write, lambda: None)
+        assert kafka.restarted == [1, 2]
+        assert not disk.is_full
+    finally:
+        disk.unmount()
+
+
+@pytest.mark.skipif(not _IS_ROOT, reason="mounts a file system")
+def test_brokers_that_do_not_notice_a_full_disk_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_disks, "_TIMEOUT_S", 0.01)
+    disk = SmallDisk(tmp_path / "disk", 1)
+    kafka = cast(EmbeddedKafka, FakeKafka(disk.path))
+    try:
+        with pytest.raises(AssertionError, match="a broker ends because"):
+            full_until_brokers_end(disk, kafka, lambda: None, lambda: None)
+    finally:
+        disk.unmount()
