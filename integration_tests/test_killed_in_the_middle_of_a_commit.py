@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timeout(600)
         ("kafka", [("before-commit", "query")], "classic"),
         ("kafka", [("inside-transaction", "worker")], "consumer"),
         ("postgres", [("inside-transaction", "executor"), ("after-commit", "worker")], "consumer"),
+        ("kafka", [("after-add-offsets", "freeze-worker"), ("at-random", "clock")], "consumer"),
     ],
 )
 def test_nothing_is_lost_and_nothing_is_there_twice(
