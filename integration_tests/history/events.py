@@ -353,6 +353,21 @@ class StateError(Event):
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class LogsSearched(Event):
+    """All files of a campaign were searched for the secrets that it has planted: logs, plans, checkpoints, states, histories.
+
+    Args:
+        n_files: the number of files.
+        n_bytes: their size.
+        findings: the files that contain a secret, with its name and form. They do not contain the secret.
+    """
+
+    n_files: int
+    n_bytes: int
+    findings: tuple[str, ...]
+
+
 _CLASSES: tuple[type[Event], ...] = (
     *(
         Workload,
@@ -367,7 +382,7 @@ _CLASSES: tuple[type[Event], ...] = (
         Commit,
     ),
     *(Reset, Moved, Gap, Position, HighWater, Written, UnknownWritten, ExpectedRow, WrittenRow, StateLoaded),
-    *(StateWritten, StateError),
+    *(StateWritten, StateError, LogsSearched),
 )
 
 
