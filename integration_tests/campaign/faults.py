@@ -16,7 +16,7 @@ from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.resets import RequestedResets
 from integration_tests.campaign.targets import patiently
-from integration_tests.campaign.turns import needs_rebalance, needs_reset
+from integration_tests.campaign.turns import STALL, needs_rebalance, needs_reset
 from integration_tests.campaign.windows import Resets
 from integration_tests.campaign.zombies import Zombies, frozen
 from streamgroups_broker import EmbeddedKafka
@@ -75,6 +75,7 @@ class FaultInjector:
         #: The nodes are killed or paused in turn.
         self._nodes = itertools.cycle(kafka.node_ids if kafka is not None else ())
         self._failed_node = 0
+        self._stalled: set[Path] = set()
         self._zombies = Zombies(bootstrap, group, members, self.all_are_up, requested)
         #: The injection by the name of the fault. Its arguments are the id of the process at the point and its member.
         self._ways: dict[str, Callable[[int, CampaignMember], None]] = {
@@ -91,6 +92,7 @@ class FaultInjector:
             "reset": lambda _, __: self._resets.begin(),
             "partitions": lambda _, __: patiently(partial(_add_partition, bootstrap, topic)),
             "server": lambda _, __: _crash_server(to),
+            STALL: lambda _, __: None,
         }
 
     def inject(self, point: str, victim: str, timeout_s: float) -> bool:
@@ -114,7 +116,11 @@ class FaultInjector:
         # The query can end the process at the point in the meantime.
         with suppress(psutil.NoSuchProcess):
             self._ways[victim](int(pid), self._members[name])
-        reached.unlink()
+        if victim == STALL:
+            # It stays at the point until the end of the campaign.
+            self._stalled.add(reached)
+        else:
+            reached.unlink()
         self._restore_node(victim)
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
@@ -158,7 +164,7 @@ class FaultInjector:
         (self._directory / f".{point}").rename(self._directory / point)
 
     def _reached(self) -> list[Path]:
-        return list(self._directory.glob("reached.*"))
+        return [it for it in self._directory.glob("reached.*") if it not in self._stalled]
 
     def state_errors(self) -> list[str]:
         """The errors of states in the logs of all members."""

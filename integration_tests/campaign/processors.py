@@ -27,6 +27,7 @@ from unittest import mock
 
 import psycopg
 
+from integration_tests.campaign.controls import is_noticed, verdict_of
 from integration_tests.campaign.processor_faults import (
     REPLICAS,
     SESSION_TIMEOUT_S,
@@ -50,6 +51,7 @@ from integration_tests.campaign.windows import (
     key_of,
     time_ms_of,
 )
+from integration_tests.history.anomalies import INVARIANTS, Decision
 from integration_tests.programs import running_command
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.broker import BROKER_PROPERTIES
@@ -108,6 +110,19 @@ class Verdict:
             "errors of states": self.errors,
         }
         return {name: len(it) for name, it in found.items() if it}
+
+    @property
+    def invariants(self) -> dict[str, str]:
+        """What the copies and the rows decide for each invariant of ``history.anomalies``."""
+        counts = {
+            "I1": len(self.lost) + len(self.windows.missing),
+            "I2": len(self.repeated) + len(self.windows.repeated),
+            "I5": len(self.disordered),
+            "S10": len(self.windows.different) + len(self.errors),
+        }
+        decided = {name: Decision("violated", n) if n else Decision("holds") for name, n in counts.items()}
+        without = Decision("undecided", reason="processors have no history")
+        return {name: decided.get(name, without).to_text() for name in INVARIANTS}
 
     @property
     def holds(self) -> bool:
@@ -254,7 +269,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m integration_tests.campaign.processors", description=__doc__)
     parser.add_argument("--faults", type=int, default=20, help="the number of faults")
     parser.add_argument("--seed", type=int, default=1, help="of the order of faults")
-    parser.add_argument("--sabotaged", choices=SABOTAGES, default="", help="take it away: the campaign must notice")
+    parser.add_argument("--sabotaged", choices=SABOTAGES, default="", help="take it away: 0 if it is noticed")
     parser.add_argument("--per-second", type=int, default=200, help="the rate of the producer, in records")
     parser.add_argument("--minutes", type=float, default=math.inf, help="of faults")
     add_options(parser)
@@ -284,6 +299,7 @@ def main() -> int:
         records=verdict.records,
         rows=verdict.rows,
         anomalies=verdict.anomalies,
+        invariants=verdict.invariants,
         cold_start_s=round(cold_s, 1),
         session_timeout_s=SESSION_TIMEOUT_S,
         took_s=round(time.monotonic() - began_s),
@@ -291,6 +307,9 @@ def main() -> int:
     report(str(verdict))
     report(result.to_line())
     keep(result.to_line(), given.results, is_recorded=given.record)
+    if given.sabotaged:
+        report(verdict_of(given.sabotaged, verdict.anomalies))
+        return int(not is_noticed(given.sabotaged, verdict.anomalies))
     return int(not verdict.holds)
 
 
