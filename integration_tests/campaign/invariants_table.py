@@ -41,5 +41,7 @@ def by_invariant(campaigns: Sequence[tuple[Mapping[str, int], Mapping[str, str]]
 
 
 def _cell(verdicts: Counter[str]) -> str:
+    if not verdicts.keys() - {NOT_STORED}:
+        return ""
     text = f"{verdicts['holds']} / {verdicts['undecided']}"
     return f"{text}, **{verdicts['violated']} violated**" if verdicts["violated"] else text

@@ -113,7 +113,7 @@ class Verdict:
 
     @property
     def invariants(self) -> dict[str, str]:
-        """What the copies and the rows decide for each invariant of ``history.anomalies``."""
+        """The decision about each invariant of ``history.anomalies``, by the copies and the rows."""
         counts = {
             "I1": len(self.lost) + len(self.windows.missing),
             "I2": len(self.repeated) + len(self.windows.repeated),

@@ -47,7 +47,7 @@ in time (``stuck``). The commit has a ``+`` if files differ from it.
 _BY_INVARIANT = """\
 Faults by kind and invariant. A cell has the number of faults in campaigns whose history has decided that the invariant holds, and
 after the ``/`` the number of faults in campaigns whose history does not decide it. The number of violated campaigns follows, if there
-are any. Campaigns of older results do not store the decisions, and are counted as ``not stored``:"""
+are any. Older results do not store the decisions, and are counted as ``not stored``:"""
 _CONTROLS = """\
 Campaigns with a disabled protection. {} of {} have found the anomaly that it must leave:"""
 

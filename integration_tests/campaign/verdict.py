@@ -76,7 +76,7 @@ class Verdict:
 
     @property
     def invariants(self) -> dict[str, Decision]:
-        """What the checker of histories has decided for each invariant."""
+        """The decision of the checker of histories about each invariant."""
         return {} if self.report is None else self.report.decisions
 
     @property
