@@ -36,7 +36,7 @@ from integration_tests.history.events import (
     name_of,
 )
 from integration_tests.history.files import HistoryWriter, read_files
-from integration_tests.history.members import converted
+from integration_tests.history.members import converted, with_generations
 from integration_tests.history.observer import (
     DeltaHighWater,
     HighWaterReader,
@@ -169,7 +169,8 @@ class CampaignHistory:
             events += converted(read_history(self.members))
         self.file.unlink(missing_ok=True)
         whole = HistoryWriter(self.file)
-        for it in sorted(events, key=lambda it: it.time_ms):
+        # Events of one time keep their order: the recorder's assignment is before that of the member.
+        for it in with_generations(sorted(events, key=lambda it: it.time_ms)):
             whole(it)
         whole.close()
 

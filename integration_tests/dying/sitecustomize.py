@@ -407,6 +407,7 @@ _RECORDED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...
         ("Transactions.commit", _recorded("transaction_end")),
     ],
     "streamgroups_spark.sinks.ledger_writer": [("commit_batch", _recorded("ledger_commit"))],
+    "streamgroups_kafka.membership.member_state": [("MemberState.assign", _recorded("assignment"))],
     "streamgroups_operators.store": [
         ("StoredStates.find", _recorded("state_found")),
         ("StateStore.write", _recorded("states_written")),
