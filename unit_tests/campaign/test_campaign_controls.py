@@ -133,6 +133,9 @@ def test_processors_decide_some_invariants() -> None:
     assert verdict.invariants["I1"] == "violated: 1"
     assert verdict.invariants["I2"] == "holds"
     assert verdict.invariants["I6"] == "undecided: processors have no history"
+    stuck = replace(verdict, lost=[], stuck=["both read to the end"])
+    assert stuck.anomalies == {STUCK: 1}
+    assert stuck.invariants["I1"] == "undecided: not all records were read"
 
 
 def test_the_record_shows_each_invariant_and_each_control() -> None:
