@@ -109,6 +109,8 @@ def campaign(
     record["on_acknowledged"] = history.inputs.acknowledged
     planted = Planted()
     options = {
+        # First, so that a login replaces a planted password.
+        **{f"kafka.{name}": value for name, value in planted.settings.items()},
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
         "group.id": group,
@@ -122,7 +124,6 @@ def campaign(
         "historyDir": str(history.members),
         **({"membership": "exclusive"} if kind == "stateful" else {}),
         **({"leaseTimeout": LEASE} if any(victim == STALL for _, victim in turns) else {}),
-        **{f"kafka.{name}": value for name, value in planted.settings.items()},
     }
     config = {
         "bootstrap": bootstrap,
