@@ -137,7 +137,7 @@ class Assigned(Event):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentBegun(Event):
-    """A member receives an assignment. The recorder knows its generation; :class:`Assigned` has the partitions.
+    """A member receives an assignment. The recorder has its generation, and :class:`Assigned` the partitions.
 
     Args:
         group: its group.
