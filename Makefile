@@ -15,13 +15,18 @@ IN_PARALLEL := $(if $(filter-out 1,$(WORKERS)),-n $(WORKERS) --max-worker-restar
 UNIT_PARALLEL := $(if $(filter-out 1,$(WORKERS)),-n 2 --max-worker-restart=0)
 SHARED := $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadscope --no-loadscope-reorder)
 # `make campaign`: the number of kills for each kind and sink, in about ten minutes.
-CAMPAIGN = --record --kills $(if $(filter file undefined,$(origin KILLS)),2,$(KILLS)) $(if $(SEED),--seed $(SEED))
+CAMPAIGN = $(RECORD) --kills $(if $(filter file undefined,$(origin KILLS)),2,$(KILLS)) $(if $(SEED),--seed $(SEED))
+# `make campaign`, `make campaigns` and `make controls`: their results are added to the record; RECORD= : they are not.
+RECORD ?= --record
+# `make campaigns`: the seed and the record of all campaigns.
+CAMPAIGNS = $(RECORD) $(if $(SEED),--seed $(SEED))
 # `make test-long`: the number of kills and of savepoints for each sink and protocol, and the minutes of the soak test.
 KILLS  ?= 15
 SAVEPOINTS ?= 15
 SOAK_MINUTES ?= 10
 MINUTES ?= 5
 SEED   ?=
+ONLY   ?=
 PYSPARK ?= 4.3.0
 # Tests start thousands of Python processes. Without files of bytecode, each of them would compile this library, for 0.13 s.
 export PYTHONDONTWRITEBYTECODE :=
@@ -34,7 +39,7 @@ MUTANTS ?=
 # A part of the integration tests, for `make native-reader` and `make plain-reader`, which take about an hour each.
 TESTS ?= integration_tests
 
-.PHONY: help demo test test-long native-reader plain-reader alone campaigns hostile soak test-matrix facts test-cluster lint docs reference docs-links unit classes component mutants nightly integration campaign sanitize fuzz evidence bench wheel constraints clean
+.PHONY: help demo test test-long native-reader plain-reader alone campaigns controls hostile soak test-matrix facts test-cluster lint docs reference docs-links unit classes component mutants nightly integration campaign sanitize fuzz evidence bench wheel constraints clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -56,6 +61,7 @@ test-long: $(VENV)/installed  ## all long runs, for hours: each of them is a tar
 	$(MAKE) alone
 	$(MAKE) campaign KILLS=2
 	$(MAKE) campaigns
+	$(MAKE) controls
 	$(MAKE) hostile
 	$(MAKE) soak
 
@@ -68,12 +74,16 @@ plain-reader: $(VENV)/installed  ## the same with the reader without C code
 alone: $(VENV)/installed  ## the integration tests that need the whole machine
 	$(BIN)/python -m pytest integration_tests -m alone
 
-campaigns: $(VENV)/installed  ## campaigns of faults, of each kind; KILLS=15 for each sink and protocol, SEED=7
-	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) $(if $(SEED),--seed $(SEED))
-	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) $(if $(SEED),--seed $(SEED))
-	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind zombies --kills $(KILLS) --resets $(KILLS) $(if $(SEED),--seed $(SEED))
-	$(BIN)/python -m integration_tests.campaign kafka postgres --kind savepoints --kills $(KILLS) --savepoints $(SAVEPOINTS) --nodes 3 $(if $(SEED),--seed $(SEED))
-	$(BIN)/python -m integration_tests.campaign.processors --faults $(KILLS) $(if $(SEED),--seed $(SEED))
+campaigns: $(VENV)/installed  ## campaigns of faults, of each kind, on three brokers; KILLS=15 for each sink and protocol, SEED=7, RECORD=: not in the record
+	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) --nodes 3 $(CAMPAIGNS)
+	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind stateful --kills $(KILLS) --nodes 3 $(CAMPAIGNS)
+	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) --nodes 3 $(CAMPAIGNS)
+	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind zombies --kills $(KILLS) --resets $(KILLS) --nodes 3 $(CAMPAIGNS)
+	$(BIN)/python -m integration_tests.campaign kafka postgres --kind savepoints --kills $(KILLS) --savepoints $(SAVEPOINTS) --nodes 3 $(CAMPAIGNS)
+	$(BIN)/python -m integration_tests.campaign.processors --faults $(KILLS) $(CAMPAIGNS)
+
+controls: $(VENV)/installed  ## campaigns with a disabled protection, in half an hour: each must find the anomaly that it leaves; ONLY='fence order', SEED=7
+	$(BIN)/python -m integration_tests.campaign.controls $(if $(ONLY),--only $(ONLY)) $(CAMPAIGNS)
 
 hostile: $(VENV)/installed  ## a million hostile records through each sink; SEED=7
 	$(BIN)/python -m integration_tests.hostile_topic kafka postgres delta $(if $(SEED),--seed $(SEED))
@@ -130,9 +140,10 @@ nightly: $(VENV)/installed  ## random tests with EXAMPLES=20 times the usual num
 integration: $(VENV)/installed  ## tests on a real broker with real Spark, in WORKERS processes
 	$(BIN)/python -m pytest integration_tests $(SHARED) -m 'not long and not alone' --broker=$(BROKER)
 
-campaign: $(VENV)/installed  ## faults in running queries, each history is checked, in ten minutes; KILLS=2: for each kind and sink, SEED=7
+campaign: $(VENV)/installed  ## faults in running queries, each history is checked, in ten minutes; KILLS=2: for each kind and sink, SEED=7, RECORD=: not in the record
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --protocols consumer $(CAMPAIGN)
 	$(BIN)/python -m integration_tests.campaign kafka postgres --kind windows --protocols classic $(CAMPAIGN)
+	$(BIN)/python -m integration_tests.campaign postgres --kind stateful --nodes 3 --protocols consumer $(CAMPAIGN)
 	$(BIN)/python -m integration_tests.campaign kafka delta --kind zombies --resets 1 --protocols consumer $(CAMPAIGN)
 
 sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.campaign.controls import is_noticed
 from integration_tests.campaign.running import campaign
 from integration_tests.campaign.targets import target
+from integration_tests.history.anomalies import Name
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
@@ -45,3 +47,6 @@ def test_without_the_epoch_of_a_reset_the_campaign_notices(bootstrap: str, tmp_p
             sabotaged="epoch",
         )
     assert verdict.repeated
+    assert is_noticed("epoch", verdict.anomalies), verdict
+    assert verdict.report is not None
+    assert Name.DUPLICATE in {it.name for it in verdict.report.anomalies}

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.campaign.controls import is_noticed
 from integration_tests.campaign.running import campaign
 from integration_tests.campaign.targets import target
 from integration_tests.campaign.turns import Turn
+from integration_tests.history.anomalies import Name
 from integration_tests.tiers import LONG
 
 pytestmark = pytest.mark.timeout(600)
@@ -54,3 +56,6 @@ def test_without_transactions_the_campaign_notices(bootstrap: str, tmp_path: Pat
         verdict = campaign(bootstrap, tmp_path, "kafka", to, read_back, turns=turns, timeout_s=300, sabotaged="ledger")
     assert verdict.repeated
     assert not verdict.lost
+    assert is_noticed("ledger", verdict.anomalies), verdict
+    assert verdict.report is not None
+    assert Name.DUPLICATE in {it.name for it in verdict.report.anomalies}

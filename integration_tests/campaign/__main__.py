@@ -27,6 +27,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from integration_tests.campaign.controls import is_noticed, verdict_of
 from integration_tests.campaign.full_disks import BROKER_FAULT, BROKER_SIZE_MIB, SmallDisk
 from integration_tests.campaign.record import keep
 from integration_tests.campaign.results import Result, here
@@ -40,10 +41,15 @@ from streamgroups_broker import EmbeddedKafka
 
 
 def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str) -> bool:
-    """Runs one campaign and stores its result; returns whether the output is right. Shrinks a failure if that is requested."""
+    """Runs one campaign and stores its result; shrinks a failure if that is requested.
+
+    Returns:
+        Whether the output is right. With a disabled safeguard, whether the campaign has found the anomaly that it leaves.
+    """
     turns, holds = turns_of(settings, sink, protocol), False
     try:
-        holds = _run(kafka, settings, sink, protocol, turns).holds
+        verdict = _run(kafka, settings, sink, protocol, turns)
+        holds = verdict.holds
     finally:
         if not holds:
             print(f"To repeat it: {replay_command(settings, sink, protocol)}", flush=True)
@@ -51,7 +57,8 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str) -> b
 
         def fails(fewer: Sequence[Turn]) -> bool:
             try:
-                return not _run(kafka, settings, sink, protocol, fewer).holds
+                found = _run(kafka, settings, sink, protocol, fewer)
+                return not found.holds and found.is_out_of_reach <= verdict.is_out_of_reach
             except AssertionError as e:
                 # A point can be out of reach without the faults before it.
                 print(f"not decided: {e}", file=sys.stderr, flush=True)
@@ -60,6 +67,9 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str) -> b
         necessary = shrunk(turns, fails, max_runs=settings.max_shrink_runs)
         command = replay_command(replace(settings, turns=tuple(necessary)), sink, protocol)
         print(f"{len(necessary)} of {len(turns)} faults are enough: {command}", flush=True)
+    if settings.sabotaged:
+        print(verdict_of(settings.sabotaged, verdict.anomalies), flush=True)
+        return is_noticed(settings.sabotaged, verdict.anomalies)
     return holds
 
 
@@ -85,6 +95,7 @@ def _run(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, tur
             kafka=kafka,
             seed=settings.seed,
             n_savepoints=settings.n_savepoints if kind == "savepoints" else 0,
+            max_lag_s=settings.max_lag_s,
             report=partial(print, file=sys.stderr, flush=True),
         )
     took_s = round(time.monotonic() - began_s)
@@ -132,6 +143,8 @@ def _result(kafka_version: str, settings: Settings, sink: str, protocol: str, ve
         command_kills=verdict.savepoints.kills(),
         anomalies=verdict.anomalies,
         took_s=took_s,
+        stuck=tuple(verdict.stuck),
+        invariants={name: it.to_text() for name, it in verdict.invariants.items()},
     )
 
 

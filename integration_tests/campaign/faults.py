@@ -17,7 +17,7 @@ from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.resets import RequestedResets
 from integration_tests.campaign.single_processes import PARTS, SingleProcesses
 from integration_tests.campaign.targets import patiently
-from integration_tests.campaign.turns import AT_RANDOM, EXECUTOR_VICTIMS, needs_rebalance, needs_reset
+from integration_tests.campaign.turns import AT_RANDOM, EXECUTOR_VICTIMS, STALL, needs_rebalance, needs_reset
 from integration_tests.campaign.windows import Resets
 from integration_tests.campaign.zombies import Zombies, frozen
 from streamgroups_broker import EmbeddedKafka
@@ -78,6 +78,7 @@ class FaultInjector:
         #: The nodes are killed or paused in turn.
         self._nodes = itertools.cycle(kafka.node_ids if kafka is not None else ())
         self._failed_node = 0
+        self._stalled: set[Path] = set()
         self._zombies = Zombies(bootstrap, group, members, self.all_are_up, requested)
         self._single = SingleProcesses(self.all_are_up, seed)
         #: The injection by the name of the fault. Its arguments are the id of the process at the point and its member.
@@ -96,6 +97,7 @@ class FaultInjector:
             "partitions": lambda _, __: patiently(partial(_add_partition, bootstrap, topic)),
             "server": lambda _, __: _crash_server(to),
             **{f"freeze-{part}": partial(self._freeze, part) for part in (*PARTS, "poll")},
+            STALL: lambda _, __: None,
         }
 
     def add(self, ways: Mapping[str, Callable[[int, CampaignMember], None]]) -> None:
@@ -131,7 +133,11 @@ class FaultInjector:
         # The query can end the process at the point in the meantime.
         with suppress(psutil.NoSuchProcess):
             self._ways[victim](int(pid), self._members[name])
-        reached.unlink(missing_ok=True)
+        if victim == STALL:
+            # It stays at the point until the end of the campaign.
+            self._stalled.add(reached)
+        else:
+            reached.unlink(missing_ok=True)
         self._restore_node(victim)
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
@@ -175,7 +181,7 @@ class FaultInjector:
         (self._directory / f".{point}").rename(self._directory / point)
 
     def _reached(self) -> list[Path]:
-        return list(self._directory.glob("reached.*"))
+        return [it for it in self._directory.glob("reached.*") if it not in self._stalled]
 
     def state_errors(self) -> list[str]:
         """The errors of states in the logs of all members."""

@@ -23,6 +23,7 @@ from integration_tests.history.events import (
     FaultHealed,
     FaultInjected,
     HighWater,
+    LogsSearched,
     Position,
     Read,
     Reset,
@@ -35,7 +36,7 @@ from integration_tests.history.events import (
     name_of,
 )
 from integration_tests.history.files import HistoryWriter, read_files
-from integration_tests.history.members import converted
+from integration_tests.history.members import converted, with_generations
 from integration_tests.history.observer import (
     DeltaHighWater,
     HighWaterReader,
@@ -73,6 +74,7 @@ class CampaignHistory:
         self.directory, self.members = directory / "history", directory / "history" / "members"
         self._group, self._topic, self._sink, self._kind = group, topic, sink, kind
         self._n_resets = 0
+        self._always: tuple[type[Event], ...] = _ALWAYS
         #: Appends events.
         self.record = HistoryWriter(self.directory / "campaign.jsonl")
         #: The acknowledged records.
@@ -117,6 +119,11 @@ class CampaignHistory:
         offsets = {TopicPartition(self._topic, p): n for p, n in targets.items()}
         self.record(Reset(time_ms, "injector", self._group, self._n_resets, offsets, phase))
 
+    def searched(self, found: LogsSearched) -> None:
+        """Records the search for secrets."""
+        self._always = (*_ALWAYS, LogsSearched)
+        self.record(found)
+
     def finish(
         self, arrived: Sequence[tuple[int, str]], letters: Iterable[str], count: int, errors: Iterable[str]
     ) -> Report:
@@ -140,6 +147,16 @@ class CampaignHistory:
         # The check has only the file, as a later check of the same file.
         return check(read_files([self.file]))
 
+    def finish_without_output(self, errors: Iterable[str]) -> Report:
+        """Checks the history of a campaign whose output cannot be read.
+
+        Args:
+            errors: the errors of states.
+        """
+        self.record(*(StateError(now_ms(), "reader", it) for it in errors))
+        self.gather()
+        return check(read_files([self.file]))
+
     def gather(self, *, is_complete: bool = False) -> None:
         """Writes the file of all events.
 
@@ -152,7 +169,8 @@ class CampaignHistory:
             events += converted(read_history(self.members))
         self.file.unlink(missing_ok=True)
         whole = HistoryWriter(self.file)
-        for it in sorted(events, key=lambda it: it.time_ms):
+        # Events of one time keep their order: the recorder's assignment is before that of the member.
+        for it in with_generations(sorted(events, key=lambda it: it.time_ms)):
             whole(it)
         whole.close()
 
@@ -170,5 +188,5 @@ class CampaignHistory:
             is_atomic=self._sink == "kafka",
             delay_ms=DELAY_MS if has_windows else None,
             max_lag_ms=round(self._max_lag_s * 1_000),
-            recorded=tuple(map(name_of, (*_ALWAYS, *of_states, *of_output))),
+            recorded=tuple(map(name_of, (*self._always, *of_states, *of_output))),
         )

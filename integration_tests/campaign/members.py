@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,7 @@ import psutil
 from integration_tests.history.events import ProcessEnded, ProcessStarted
 from integration_tests.history.outputs_read import now_ms
 from streamgroups_testkit.spark_sessions import spark_home
+from streamgroups_testkit.waits import NotInTime
 
 #: The Spark master of the queries with separate executors.
 MASTER = "local-cluster[2,1,1024]"
@@ -75,6 +76,7 @@ class CampaignMember:
             "STREAMGROUPS_SABOTAGE": self._config["sabotaged"],
             "STREAMGROUPS_HISTORY": str(self._directory / "history"),
             **self._environment,
+            **self._config["environment"],
         }
         if self._config["master"] == MASTER:
             environment["SPARK_HOME"] = str(spark_home(self._directory / "spark"))
@@ -143,4 +145,15 @@ class CampaignMember:
             self._has_ended("stopped")
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"{self.name} did not stop") from None
+            raise NotInTime(f"{self.name} did not stop within 60 s after SIGTERM") from None
+
+
+def stopped(members: Iterable[CampaignMember]) -> list[str]:
+    """Stops all members. Returns what did not stop in time."""
+    found = []
+    for member in members:
+        try:
+            member.stop()
+        except NotInTime as e:
+            found.append(str(e))
+    return found

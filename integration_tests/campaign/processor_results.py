@@ -10,7 +10,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class ProcessorResult:
         cold_start_s: the time from the start of one processor in the foreground until its first commit, in seconds.
         session_timeout_s: the session timeout of the groups, in seconds.
         took_s: the duration in seconds.
+        invariants: see :class:`integration_tests.campaign.results.Result`.
     """
 
     day: str
@@ -57,6 +58,7 @@ class ProcessorResult:
     cold_start_s: float
     session_timeout_s: int
     took_s: int
+    invariants: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(recoveries: Sequence[Recovery], **more: Any) -> ProcessorResult:

@@ -27,6 +27,7 @@ from unittest import mock
 
 import psycopg
 
+from integration_tests.campaign.controls import STUCK, is_noticed, verdict_of
 from integration_tests.campaign.processor_faults import (
     REPLICAS,
     SESSION_TIMEOUT_S,
@@ -50,6 +51,7 @@ from integration_tests.campaign.windows import (
     key_of,
     time_ms_of,
 )
+from integration_tests.history.anomalies import INVARIANTS, Decision
 from integration_tests.programs import running_command
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.broker import BROKER_PROPERTIES
@@ -57,7 +59,7 @@ from streamgroups_testkit.postgres import PostgresServer
 from streamgroups_testkit.producing import Load, produce
 from streamgroups_testkit.reading import committed_offsets, read_committed, wait_until_no_transaction_is_open
 from streamgroups_testkit.spark_sessions import JVM, shared_spark_home
-from streamgroups_testkit.waits import wait_until
+from streamgroups_testkit.waits import NotInTime, wait_until
 
 _TO_THE_END_S, _SABOTAGED_S = 600, 120
 
@@ -78,6 +80,7 @@ class Verdict:
         wrong_members: the groups in which a replica has another number of members than one.
         orphans: the processes of killed workers that did not end.
         errors: the errors of states.
+        stuck: what did not happen in time. Records that were not read are not lost then.
     """
 
     records: int
@@ -91,6 +94,7 @@ class Verdict:
     wrong_members: list[str] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
 
     @property
     def anomalies(self) -> dict[str, int]:
@@ -106,8 +110,24 @@ class Verdict:
             "replicas without exactly one member": self.wrong_members,
             "processes left": self.orphans,
             "errors of states": self.errors,
+            STUCK: self.stuck,
         }
         return {name: len(it) for name, it in found.items() if it}
+
+    @property
+    def invariants(self) -> dict[str, str]:
+        """The decision about each invariant of ``history.anomalies``, by the copies and the rows."""
+        counts = {
+            "I1": len(self.lost) + len(self.windows.missing),
+            "I2": len(self.repeated) + len(self.windows.repeated),
+            "I5": len(self.disordered),
+            "S10": len(self.windows.different) + len(self.errors),
+        }
+        decided = {name: Decision("violated", n) if n else Decision("holds") for name, n in counts.items()}
+        if self.stuck:
+            decided["I1"] = Decision("undecided", reason="not all records were read")
+        without = Decision("undecided", reason="processors have no history")
+        return {name: decided.get(name, without).to_text() for name in INVARIANTS}
 
     @property
     def holds(self) -> bool:
@@ -116,7 +136,14 @@ class Verdict:
     def __str__(self) -> str:
         faults = dict(Counter(it.turn.fault for it in self.recoveries))
         shown = [*self.lost[:2], *self.repeated[:2], *self.windows.missing[:2], *self.windows.different[:2]]
-        shown += [*self.windows.repeated[:2], *self.outdated, *self.wrong_members, *self.orphans, *self.errors]
+        shown += [
+            *self.windows.repeated[:2],
+            *self.outdated,
+            *self.wrong_members,
+            *self.orphans,
+            *self.errors,
+            *self.stuck,
+        ]
         return f"{faults}, {self.records} records, {self.rows} rows, {self.anomalies or 'no anomaly'} {shown or ''}"
 
 
@@ -139,50 +166,52 @@ def campaign(
         faults_s: the time after which no more faults are injected, in seconds.
         report: called with a description of each fault.
 
+    A campaign that does not settle has a verdict too: if a processor does not run again after a fault, or does not read to the end.
+
     Raises:
-        AssertionError: if a processor fails, or does not run again after a fault.
+        AssertionError: if a command or a processor fails.
     """
     record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of}
-    recoveries = []
+    recoveries: list[Recovery] = []
+    stuck: list[str] = []
+    load = Load(instance.bootstrap, instance.source, partitions=PARTITIONS, per_second=per_second, **record)
     instance.declare()
     with instance.managed():
         instance.command("processors", "start", *REPLICAS, "--wait", "15m")
-        with Load(instance.bootstrap, instance.source, partitions=PARTITIONS, per_second=per_second, **record) as load:
-            wait_until(lambda: instance.have_committed(per_second * 5), f"both begin; see {instance.directory}", 900)
-            last_fault_s = time.monotonic() + faults_s
-            for number, turn in enumerate(turns, 1):
-                if time.monotonic() > last_fault_s:
-                    break
-                recovery = instance.inject(turn)
-                recoveries.append(recovery)
-                report(f"{number}: {recovery}")
-        produce(instance.bootstrap, instance.source, PARTITIONS, partitions=PARTITIONS, first=CLOSING, **record)
-        end = load.count + PARTITIONS
-        is_read = _reads_to(instance, end)
-        if not instance.sabotaged:
-            instance.stop(*REPLICAS)
-    return _judged(instance, conninfo, load.count, recoveries, is_read=is_read)
+        try:
+            with load:
+                wait_until(
+                    lambda: instance.have_committed(per_second * 5), f"both begin; see {instance.directory}", 900
+                )
+                last_fault_s = time.monotonic() + faults_s
+                for number, turn in enumerate(turns, 1):
+                    if time.monotonic() > last_fault_s:
+                        break
+                    recovery = instance.inject(turn)
+                    recoveries.append(recovery)
+                    report(f"{number}: {recovery}")
+            produce(instance.bootstrap, instance.source, PARTITIONS, partitions=PARTITIONS, first=CLOSING, **record)
+            _read_to(instance, load.count + PARTITIONS)
+            if not instance.sabotaged:
+                instance.stop(*REPLICAS)
+        except NotInTime as e:
+            stuck.append(str(e))
+    return _judged(instance, conninfo, load.count, recoveries, stuck)
 
 
-def _reads_to(instance: FaultyInstance, end: int) -> bool:
+def _read_to(instance: FaultyInstance, end: int) -> None:
     """Waits until both processors have read to the end. Without a safeguard they can prevent each other from it."""
-    try:
-        wait_until(
-            lambda: instance.all_run() and set(instance.committed().values()) == {end},
-            f"both read to the end, {end}; see {instance.directory}",
-            _SABOTAGED_S if instance.sabotaged else _TO_THE_END_S,
-        )
-    except AssertionError:
-        if not instance.sabotaged:
-            raise
-        return False
-    return True
+    wait_until(
+        lambda: instance.all_run() and set(instance.committed().values()) == {end},
+        f"both read to the end, {end}; see {instance.directory}",
+        _SABOTAGED_S if instance.sabotaged else _TO_THE_END_S,
+    )
 
 
 def _judged(
-    instance: FaultyInstance, conninfo: str, count: int, recoveries: Sequence[Recovery], *, is_read: bool
+    instance: FaultyInstance, conninfo: str, count: int, recoveries: Sequence[Recovery], stuck: list[str]
 ) -> Verdict:
-    if not instance.sabotaged:
+    if not (instance.sabotaged or stuck):
         wait_until_no_transaction_is_open(instance.bootstrap, instance.output, 180)
     copies = [(it.partition, int(it.value.rstrip(b"."))) for it in read_committed(instance.bootstrap, instance.output)]
     numbers = Counter(number for _, number in copies)
@@ -197,14 +226,15 @@ def _judged(
         count,
         len(rows),
         recoveries,
-        lost=[str(it) for it in sorted(expected - numbers.keys())] if is_read else [],
+        lost=[str(it) for it in sorted(expected - numbers.keys())] if not stuck else [],
         repeated=[str(number) for number, n in sorted(numbers.items()) if n > 1],
         disordered=[p for p, it in in_order.items() if it != sorted(it)],
-        windows=windows if is_read else replace(windows, missing=[]),
+        windows=windows if not stuck else replace(windows, missing=[]),
         outdated=instance.outdated,
         wrong_members=instance.wrong_members,
         orphans=instance.orphans,
         errors=instance.state_errors(),
+        stuck=stuck,
     )
 
 
@@ -254,7 +284,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m integration_tests.campaign.processors", description=__doc__)
     parser.add_argument("--faults", type=int, default=20, help="the number of faults")
     parser.add_argument("--seed", type=int, default=1, help="of the order of faults")
-    parser.add_argument("--sabotaged", choices=SABOTAGES, default="", help="take it away: the campaign must notice")
+    parser.add_argument("--sabotaged", choices=SABOTAGES, default="", help="take it away: 0 if it is noticed")
     parser.add_argument("--per-second", type=int, default=200, help="the rate of the producer, in records")
     parser.add_argument("--minutes", type=float, default=math.inf, help="of faults")
     add_options(parser)
@@ -284,6 +314,7 @@ def main() -> int:
         records=verdict.records,
         rows=verdict.rows,
         anomalies=verdict.anomalies,
+        invariants=verdict.invariants,
         cold_start_s=round(cold_s, 1),
         session_timeout_s=SESSION_TIMEOUT_S,
         took_s=round(time.monotonic() - began_s),
@@ -291,6 +322,9 @@ def main() -> int:
     report(str(verdict))
     report(result.to_line())
     keep(result.to_line(), given.results, is_recorded=given.record)
+    if given.sabotaged:
+        report(verdict_of(given.sabotaged, verdict.anomalies))
+        return int(not is_noticed(given.sabotaged, verdict.anomalies))
     return int(not verdict.holds)
 
 

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -18,17 +21,21 @@ from integration_tests.campaign.windows import windows
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_testkit.spark_sessions import JVM, session_builder
 
+#: How long a query may take until its first rows, whose plan is printed, in seconds.
+_PLAN_S = 60
+
 
 def sink_of(config: dict[str, Any]) -> Any:
     """The sink of the configuration."""
     if config["sink"] == "kafka":
         servers, topic = config["bootstrap"], config["to"]
-        if config["sabotaged"] == "ledger":
-            return sg.KafkaSink(bootstrap_servers=servers, topic=topic, delivery="at-least-once")
+        settings = config["settings"]
+        if config["sabotaged"] in ("ledger", "idempotence"):
+            return sg.KafkaSink(bootstrap_servers=servers, topic=topic, delivery="at-least-once", settings=settings)
         # An abandoned transaction blocks the group for a short time only. With a disabled safeguard, this timeout
         # must not abort the transaction of a zombie.
         timeout = "1 minute" if config["sabotaged"] else "20s"
-        return sg.KafkaSink(bootstrap_servers=servers, topic=topic, transaction_timeout=timeout)
+        return sg.KafkaSink(bootstrap_servers=servers, topic=topic, transaction_timeout=timeout, settings=settings)
     if config["sink"] == "postgres":
         return sg.PostgresSink(conninfo=config["to"], table="board")
     return sg.DeltaSink(uri=config["to"])
@@ -48,6 +55,18 @@ def judged(record: dict[str, Any]) -> dict[str, Any]:
     if is_letter(int(bytes(record["value"]).decode().rstrip("."))):
         raise ValueError("a dead letter")
     return {"is_right": True}
+
+
+def show_plan(query: StreamingQuery) -> None:
+    """Prints the plan and the progress of a query into its log, where no secret may be."""
+    # The query can end meanwhile, and the JVM with it.
+    with suppress(Exception):
+        for _ in range(_PLAN_S):
+            if query.lastProgress is not None and query.lastProgress["numInputRows"]:
+                query.explain(extended=True)
+                print(query.lastProgress, flush=True)  # noqa: T201
+                return
+            time.sleep(1)
 
 
 def main(config: dict[str, Any]) -> int:
@@ -79,7 +98,9 @@ def main(config: dict[str, Any]) -> int:
             source = sg.safely(source, judged, output="is_right boolean", columns=["value"], takes="record")
         to_write = output(source, config["sink"])
         writer = sg.exactly_once(to_write, sink=sink_of(config), dead_letters=letters, checkpoint=config["checkpoint"])
-        return writer.trigger(processingTime="1 second").start()
+        query = writer.trigger(processingTime="1 second").start()
+        threading.Thread(target=show_plan, args=[query], daemon=True).start()
+        return query
 
     sg.supervise(start, policy=RestartPolicy(first_wait_ms=50, max_backoff_ms=500, max_failures=1_000))
     spark.stop()

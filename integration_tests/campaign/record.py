@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from integration_tests.campaign.controls import EXPECTED, WRONG_FORK, WRONG_SAVEPOINT, is_noticed
+from integration_tests.campaign.invariants_table import by_invariant
 from integration_tests.campaign.results import table
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -28,8 +30,8 @@ _WORKLOADS = {
     "processors": "processors of an instance",
 }
 _SINKS = {"kafka": "Kafka", "postgres": "PostgreSQL", "delta": "Delta", "": "Kafka, PostgreSQL"}
-#: The counts of a result that are violations. Resets explain other copies of records.
-_VIOLATIONS = ("lost", "different", "errors", "unapplied", "fork_differences", "problems", "disordered")
+#: The counts of a result that are violations, beside the named anomalies. Resets explain other copies of records.
+_VIOLATIONS = ("lost", "different", "errors", "unapplied", "disordered")
 _TITLE = """\
 Campaigns of faults
 ===================
@@ -38,10 +40,16 @@ The campaigns of `sinks.rst <sinks.rst#fault-injection>`_, `state.rst <state.rst
 `savepoints.rst <savepoints.rst#fault-injection>`_ and `instances.rst <instances.rst#fault-injection>`_ write their results here
 with ``--record``. ``campaigns.jsonl`` has one line for each, with its points and versions. Only campaigns since the beginning of
 this record are counted; `earlier-campaigns.rst <earlier-campaigns.rst>`_ has the ones before. A violation is a record or a row that
-is lost, is there twice, has another result or another order, or an anomaly of the checker of histories. The commit has a ``+`` if
-files differ from it.
+is lost, is there twice, has another result or another order, an anomaly of the checker of histories, or a step that did not end
+in time (``stuck``). The commit has a ``+`` if files differ from it.
 
 """
+_BY_INVARIANT = """\
+Faults by kind and invariant. A cell has the number of faults in campaigns whose history has decided that the invariant holds, and
+after the ``/`` the number of faults in campaigns whose history does not decide it. The number of violated campaigns follows, if there
+are any. Older results do not store the decisions, and are counted as ``not stored``:"""
+_CONTROLS = """\
+Campaigns with a disabled protection. {} of {} have found the anomaly that it must leave:"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class Recorded:
         records: the number of produced records.
         violations: the number of violations.
         anomalies: the anomalies by name.
+        invariants: what was decided for each invariant; empty in older results, which do not store it.
         seed, day, commit: what repeats it.
     """
 
@@ -72,6 +81,7 @@ class Recorded:
     records: int
     violations: int
     anomalies: Mapping[str, int]
+    invariants: Mapping[str, str]
     seed: int
     day: str
     commit: str
@@ -84,6 +94,9 @@ class Recorded:
         >>> Recorded.of(line | {"anomalies": {}, "versions": {"kafka": "4.1.2"}}).workload
         'processors'
         """
+        # Older results have no names for savepoints and forks.
+        unnamed = {WRONG_SAVEPOINT: result.get("problems", 0), WRONG_FORK: result.get("fork_differences", 0)}
+        anomalies = {**{name: n for name, n in unnamed.items() if n}, **result["anomalies"]}
         counts = [int(result.get(name, 0)) for name in _VIOLATIONS]
         # Dead letters of a zombie can be there twice after a reset. The checker of histories decides about them.
         counts.append(0 if result.get("kind") == "zombies" else int(result.get("twice", 0)))
@@ -96,8 +109,9 @@ class Recorded:
             sabotaged=result["sabotaged"],
             faults=result.get("victims") or result.get("faults") or {},
             records=result["records"],
-            violations=sum(counts) + sum(result["anomalies"].values()),
-            anomalies=result["anomalies"],
+            violations=sum(counts) + sum(anomalies.values()),
+            anomalies=anomalies,
+            invariants=result.get("invariants", {}),
             seed=result["seed"],
             day=result["day"],
             commit=result["commit"],
@@ -147,8 +161,10 @@ def page(campaigns: Sequence[Recorded]) -> str:
     )
     controls = [it for it in campaigns if it.sabotaged]
     parts = [total, table(_by_workload(complete)), "Faults by kind:", table(_by_fault(complete))]
+    parts += [_BY_INVARIANT, table(by_invariant([(it.faults, it.invariants) for it in complete]))]
     if controls:
-        parts += ["Campaigns with a disabled protection, whose damage is noticed:", table(_controls(controls))]
+        n_noticed = sum(is_noticed(it.sabotaged, it.anomalies) for it in controls)
+        parts += [_CONTROLS.format(n_noticed, len(controls)), table(_controls(controls))]
     return _TITLE + "\n\n".join(parts) + "\n"
 
 
@@ -197,6 +213,8 @@ def _controls(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
             "workload": _WORKLOADS[it.workload],
             "sink": _SINKS[it.sink],
             "faults": str(sum(it.faults.values())),
+            "expected": EXPECTED[it.sabotaged],
+            "noticed": "yes" if is_noticed(it.sabotaged, it.anomalies) else "**no**",
             "violations": f"{it.violations:,}",
             "anomalies": ", ".join(f"{name} {n:,}" for name, n in sorted(it.anomalies.items())) or "none",
             "seed": str(it.seed),

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -53,6 +53,9 @@ class Result:
         command_kills: how often a command was killed, by its name and point.
         anomalies: how many records, rows or events have each anomaly, by the checker of histories.
         took_s: the duration in seconds.
+        stuck: what did not happen in time.
+        invariants: what the checker of histories has decided for each invariant: ``holds``, ``violated`` with the number of
+            records, rows or events, or ``undecided`` with the reason. Empty in older results.
     """
 
     day: str
@@ -84,6 +87,8 @@ class Result:
     command_kills: Mapping[str, int]
     anomalies: Mapping[str, int]
     took_s: int
+    stuck: Sequence[str] = ()
+    invariants: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kills(self) -> int:
@@ -101,7 +106,8 @@ class Result:
 
 def parse(line: str) -> Result:
     """Parses a line of :meth:`Result.to_line`."""
-    return Result(**json.loads(line))
+    values = json.loads(line)
+    return Result(**{**values, "stuck": tuple(values.get("stuck", ()))})
 
 
 def here(kafka_version: str) -> tuple[str, str, dict[str, str]]:

@@ -20,12 +20,14 @@ from integration_tests.campaign.faults import FaultInjector
 from integration_tests.campaign.forks import Forks
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.machines import Machine
-from integration_tests.campaign.members import MASTER, CampaignMember
+from integration_tests.campaign.members import MASTER, CampaignMember, stopped
+from integration_tests.campaign.planted import Planted
 from integration_tests.campaign.resets import MAX_BATCH, RequestedResets
 from integration_tests.campaign.savepoints import creation_of
+from integration_tests.campaign.settings import MAX_LAG_S
 from integration_tests.campaign.targets import ReadBack, create, patiently
-from integration_tests.campaign.turns import EXECUTOR_VICTIMS, WINDOWS_KINDS, Turn
-from integration_tests.campaign.verdict import Verdict, judged, judged_by_order
+from integration_tests.campaign.turns import EXECUTOR_VICTIMS, STALL, WINDOWS_KINDS, Turn
+from integration_tests.campaign.verdict import Verdict, judged, judged_by_order, without_the_rest
 from integration_tests.campaign.windows import (
     CLOSING,
     PARTITIONS,
@@ -42,10 +44,12 @@ from streamgroups_testkit.reading import (
     read_committed,
     wait_until_no_transaction_is_open,
 )
-from streamgroups_testkit.waits import wait_until
+from streamgroups_testkit.waits import NotInTime, wait_until
 
-#: The timeout of a fault and of reading to the end, in seconds. On a busy machine a query with executors starts in minutes.
+#: The timeout of a fault, in seconds. On a busy machine a query with executors starts in minutes.
 _STEP_S = 600
+#: The lease of a batch, if one hangs.
+LEASE = "10s"
 
 
 def campaign(
@@ -66,6 +70,7 @@ def campaign(
     kafka: EmbeddedKafka | None = None,
     seed: int = 1,
     n_savepoints: int = 0,
+    max_lag_s: float = MAX_LAG_S,
     report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Runs a campaign.
@@ -87,10 +92,12 @@ def campaign(
         kafka: the broker, if it is a target of faults.
         seed: the seed of the targets of resets, and of the points of commands.
         n_savepoints: the number of complete savepoints, with ``kind="savepoints"``.
+        max_lag_s: the longest permitted time until the group has read all records, in seconds. The campaign waits twice as long,
+            so that its history decides I8.
         report: called with a description of each turn.
 
-    Raises:
-        AssertionError: if no process reaches a point, or the queries do not read to the end.
+    A campaign that does not settle has a verdict too: if no process reaches a point, or the queries do not read to the end
+    (:attr:`Verdict.stuck`). Its history is checked as far as it goes.
     """
     topic, group = f"in-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
     has_windows = kind in WINDOWS_KINDS
@@ -99,10 +106,13 @@ def campaign(
     if letters:
         create(bootstrap, letters)
     machine = Machine(directory, turns, seed, kafka)
-    history = CampaignHistory(directory, group, topic, sink, kind, _STEP_S)
+    history = CampaignHistory(directory, group, topic, sink, kind, max_lag_s)
     record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of} if has_windows else {}
     record["on_acknowledged"] = history.inputs.acknowledged
+    planted = Planted()
     options = {
+        # First, so that a login replaces a planted password.
+        **{f"kafka.{name}": value for name, value in planted.settings.items()},
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
         "group.id": group,
@@ -115,11 +125,14 @@ def campaign(
         "stateLocation": str(machine.storage / "states"),
         "historyDir": str(history.members),
         **({"membership": "exclusive"} if kind == "stateful" else {}),
+        **({"leaseTimeout": LEASE} if any(victim == STALL for _, victim in turns) else {}),
     }
     config = {
         "bootstrap": bootstrap,
         "sink": sink,
-        "to": to,
+        "to": planted.conninfo(to) if sink == "postgres" else to,
+        "settings": planted.settings,
+        "environment": planted.environment,
         "options": options,
         "sabotaged": sabotaged,
         "kind": "windows" if has_windows else kind,
@@ -158,6 +171,7 @@ def campaign(
     def left_s() -> float:
         return max(1.0, deadline_s - time.monotonic())
 
+    stuck: list[str] = []
     observer = history.observer(bootstrap, to, committed)
     try:
         with observer:
@@ -202,25 +216,35 @@ def campaign(
             wait_until(
                 lambda: injector.all_are_up() and (ends().items() <= committed().items() or injector.state_errors()),
                 f"all is read; see {directory}",
-                min(_STEP_S, left_s()),
+                min(2 * max_lag_s, left_s()),
             )
+    except NotInTime as e:
+        stuck.append(str(e))
     finally:
         injector.give_up()
-        for member in members:
-            member.stop()
+        stuck += stopped(members)
         history.gather()
     # The positions after the last commit of the members.
     observer.finish()
+    history.searched(planted.search(directory))
     found_letters: list[str] = []
-    if letters:
-        wait_until_no_transaction_is_open(bootstrap, letters)
-        found_letters = [m.value.decode().rstrip(".") for m in read_committed(bootstrap, letters)]
-    arrived = read_back()
+    try:
+        if letters:
+            wait_until_no_transaction_is_open(bootstrap, letters)
+            found_letters = [m.value.decode().rstrip(".") for m in read_committed(bootstrap, letters)]
+        arrived = read_back()
+    except NotInTime as e:
+        # Without the output, the history decides the invariants of the positions only.
+        stuck.append(str(e))
+        report_of = history.finish_without_output(injector.state_errors())
+        return Verdict(kills, load.count, stuck=stuck, report=report_of, history=history.file)
     if kind == "zombies":
         verdict = judged_by_order(kills, load.count, arrived, found_letters, requested)
     else:
         verdict = judged(kind, kills, load.count, arrived, resets.done)
-    if creation:
+    if stuck:
+        verdict = without_the_rest(verdict, stuck)
+    elif creation:
         forks = Forks(options, directory / "savepoints", directory, seed, report, creation.problems)
         verdict = replace(verdict, savepoints=forks.check(creation.attempts, load.count))
     machine.close()

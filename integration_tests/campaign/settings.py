@@ -13,6 +13,7 @@ from pathlib import Path
 
 from integration_tests.campaign.record import add_options
 from integration_tests.campaign.turns import (
+    CONTROL_SABOTAGES,
     EXPLICIT_VICTIMS,
     KINDS,
     SABOTAGES,
@@ -28,6 +29,8 @@ from integration_tests.campaign.turns import (
 )
 from streamgroups_broker import DEFAULT_KAFKA_VERSION
 
+#: The longest permitted time until the group has read all records (I8), in seconds.
+MAX_LAG_S = 300.0
 SINKS, PROTOCOLS = ("kafka", "postgres", "delta"), ("classic", "consumer")
 
 
@@ -45,6 +48,7 @@ class Settings:
         kafka_version: their release.
         seed: the seed of the order of turns, and of the targets of resets.
         timeout_s: the timeout of one campaign, in seconds.
+        max_lag_s: the longest permitted time until the group has read all records (I8), in seconds.
         faults_s: the time after which no more faults are injected, in seconds.
         results: the file for results; ``None``: none is written.
         is_recorded: whether the result of each campaign is added to the record in the documents.
@@ -65,6 +69,7 @@ class Settings:
     kafka_version: str
     seed: int
     timeout_s: float
+    max_lag_s: float
     faults_s: float
     results: Path | None
     is_recorded: bool
@@ -96,9 +101,9 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--sabotaged",
-        choices=(*SABOTAGES, *STATE_SABOTAGES, *SAVEPOINT_SABOTAGES),
+        choices=(*SABOTAGES, *STATE_SABOTAGES, *SAVEPOINT_SABOTAGES, *CONTROL_SABOTAGES),
         default="",
-        help="take it away: the campaign must notice",
+        help="take it away: the exit code is 0 if the campaign notices the anomaly of its name in campaign.controls",
     )
     made.add_argument(
         "--savepoints", type=int, default=15, help="complete ones, for each sink and protocol; with --kind savepoints"
@@ -108,6 +113,12 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--per-second", type=int, default=400, help="the rate of the producer, in records")
     made.add_argument("--seed", type=int, default=1, help="of the order of turns")
     made.add_argument("--timeout", type=float, default=3600, help="seconds for each sink and protocol")
+    made.add_argument(
+        "--max-lag",
+        type=float,
+        default=MAX_LAG_S,
+        help="seconds until the group has read all records; it waits twice as long",
+    )
     made.add_argument("--minutes", type=float, default=math.inf, help="of faults, for each sink and protocol")
     add_options(made)
     made.add_argument("--turns", nargs="+", type=turn, default=(), help="point=fault, instead of those of the seed")
@@ -143,6 +154,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
         kafka_version=given.kafka_version,
         seed=given.seed,
         timeout_s=given.timeout,
+        max_lag_s=given.max_lag,
         faults_s=given.minutes * 60,
         results=given.results,
         is_recorded=given.record,
@@ -193,6 +205,7 @@ def replay_command(settings: Settings, sink: str, protocol: str) -> str:
         "--kafka-version": (settings.kafka_version, DEFAULT_KAFKA_VERSION),
         "--resets": (settings.n_resets, 0),
         "--per-second": (settings.per_second, 400),
+        "--max-lag": (settings.max_lag_s, MAX_LAG_S),
     }
     given |= {"--savepoints": (settings.n_savepoints, 15)} if settings.kind == "savepoints" else {}
     for name, (value, default) in given.items():

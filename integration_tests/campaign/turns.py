@@ -80,6 +80,9 @@ VICTIMS_OF = {
 }
 #: The faults of a sink. ``server``: a process of the server is killed; the server closes all connections and recovers.
 SINK_VICTIMS = {"kafka": (), "postgres": ("server",), "delta": ()}
+#: The faults that only ``--turns`` selects. ``stall``: the process stays at the point until the end of the campaign, and its member
+#: loses its partitions at the end of its lease.
+STALL = "stall"
 #: All faults that can be selected.
 SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server")
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
@@ -93,6 +96,12 @@ STATE_SABOTAGES = ("state-offset", "state-segment", "state-file", "watermark")
 #: Of savepoints, ``savepoint-file``: leave one file out of each savepoint. ``savepoint-offset``: save the states with earlier
 #: offsets.
 SAVEPOINT_SABOTAGES = ("savepoint-file", "savepoint-offset")
+
+#: Of campaigns with their own replacements (``campaign.sabotages``). ``order``: write the rows of a partition in their order.
+#: ``range``: plan each range, or record a gap. ``partition``: plan each partition. ``abort``: abort the transaction of a failed
+#: batch. ``checksum``: compare the checksum of a state file. ``idempotence``: the producer id of a record batch that is sent twice.
+#: ``lease``: release the partitions of a batch that hangs. ``redaction``: remove secrets from the log of a failure.
+CONTROL_SABOTAGES = ("order", "range", "partition", "abort", "checksum", "idempotence", "lease", "redaction")
 
 #: The points of zombies: before and after each write of a position, and between its reads and its commit. Those of a
 #: reset are reached only while the members apply one, and those of a rebalance when partitions change their owner.
@@ -117,6 +126,19 @@ ZOMBIE_POINTS = {
 
 #: A point, and the fault to inject there.
 Turn = tuple[str, str]
+
+
+#: The turns that reveal the damage of ``CONTROL_SABOTAGES``. ``idempotence`` writes without a transaction.
+CONTROL_TURNS: dict[str, Turn] = {
+    "order": ("after-commit", "query"),
+    "range": ("after-commit", "query"),
+    "partition": ("after-commit", "query"),
+    "abort": ("before-offsets", "answer"),
+    "checksum": ("after-commit", "query"),
+    "idempotence": ("mid-read", "silence"),
+    "lease": ("mid-read", STALL),
+    "redaction": ("after-commit", "answer"),
+}
 
 
 def all_turns(
@@ -190,6 +212,8 @@ def revealing_turns(sink: str, sabotaged: str, n_turns: int) -> list[Turn]:
         reported = [("before-ledger-move", "zombie-reset")]
     elif sabotaged in ("output", *STATE_SABOTAGES, *SAVEPOINT_SABOTAGES):
         reported = [("after-commit", "query")]
+    elif sabotaged in CONTROL_TURNS:
+        reported = [CONTROL_TURNS[sabotaged]]
     else:
         reported = [("before-offset-log", "checkpoint")]
     return [reported[i % len(reported)] for i in range(n_turns)]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from integration_tests.campaign.controls import STUCK, WRONG_FORK, WRONG_SAVEPOINT
 from integration_tests.campaign.resets import RequestedResets, order_of, wrong_letters
 from integration_tests.campaign.savepoints import SavepointResults
 from integration_tests.campaign.turns import WINDOWS_KINDS, Turn
 from integration_tests.campaign.windows import Reset, compare
-from integration_tests.history.anomalies import Report
+from integration_tests.history.anomalies import Decision, Report
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Verdict:
         resets: the number of requested resets to known positions.
         unapplied: those that begin no run of the output, by partition.
         savepoints: the savepoints and their forks.
+        stuck: what did not happen in time: a point that no process has reached, or records that the group has not read.
         report: the result of the checker of histories, which shares no code with the other parts. ``None``: not checked.
         history: the history, as a file.
     """
@@ -43,19 +45,24 @@ class Verdict:
     resets: int = 0
     unapplied: list[str] = field(default_factory=list)
     savepoints: SavepointResults = field(default_factory=SavepointResults)
+    stuck: list[str] = field(default_factory=list)
     report: Report | None = None
     history: Path | None = None
 
     @property
     def holds(self) -> bool:
         found = (self.lost, self.repeated, self.disordered, self.different, self.errors, self.unapplied)
-        is_correct = not any((*found, self.savepoints.differences, self.savepoints.problems))
+        is_correct = not any((*found, self.stuck, self.savepoints.differences, self.savepoints.problems))
         return is_correct and (self.report is None or self.report.holds)
 
     @property
     def anomalies(self) -> dict[str, int]:
-        """How many records, rows or events have each anomaly, by the checker of histories."""
-        return {} if self.report is None else self.report.counts
+        """How many records, rows or events have each anomaly, by the checker of histories; savepoints and forks with a wrong
+        content; and steps that did not end in time.
+        """
+        found = {} if self.report is None else dict(self.report.counts)
+        found |= {WRONG_SAVEPOINT: len(self.savepoints.problems), WRONG_FORK: len(self.savepoints.differences)}
+        return {name: n for name, n in (found | {STUCK: len(self.stuck)}).items() if n}
 
     @property
     def victims(self) -> dict[str, int]:
@@ -67,6 +74,16 @@ class Verdict:
         """How often a fault was injected at each point."""
         return dict(Counter(point for point, _ in self.kills.elements()))
 
+    @property
+    def invariants(self) -> dict[str, Decision]:
+        """The decision of the checker of histories about each invariant."""
+        return {} if self.report is None else self.report.decisions
+
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether nothing is wrong but that a fault was not injected: no process has reached its point."""
+        return self.anomalies.keys() == {STUCK} and any(" passes " in it for it in self.stuck)
+
     def __str__(self) -> str:
         return (
             f"{self.kills.total()} kills {self.victims} {self.points}, {self.records} records, "
@@ -74,7 +91,7 @@ class Verdict:
             f"{len(self.different)} different{_from_to(self.different)}, "
             f"partitions out of order: {self.disordered or 'none'}, errors of states: {self.errors or 'none'}, "
             f"{self.resets} resets, not applied: {self.unapplied or 'none'}, "
-            f"anomalies in the history: {self.anomalies or 'none'}"
+            f"anomalies: {self.anomalies or 'none'}{''.join(f'; stuck: {it}' for it in self.stuck)}"
         )
 
 
@@ -123,3 +140,14 @@ def judged_by_order(
         resets=requested.n_requests,
         unapplied=found.unapplied,
     )
+
+
+def without_the_rest(verdict: Verdict, stuck: list[str]) -> Verdict:
+    """The verdict of a campaign that did not settle. Records that were not read are not lost: the checker of histories decides by
+    the positions.
+
+    Args:
+        verdict: the verdict by the whole output.
+        stuck: what did not happen in time.
+    """
+    return replace(verdict, lost=[], unapplied=[], stuck=stuck)

@@ -45,7 +45,9 @@ def passing(point: str) -> None:
         os.unlink(lost)
         from streamgroups.errors import SinkUnreachable
 
-        raise SinkUnreachable("The campaign has lost the response.", remedy="Send the request again.")
+        # The text of the error has a secret, which no log may contain.
+        planted = os.environ.get("STREAMGROUPS_PLANTED", "")
+        raise SinkUnreachable(f"The campaign has lost the response. {planted}", remedy="Send the request again.")
 
 
 def _around(before: str | None, after: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -331,6 +333,18 @@ def _of_the_process(transactional_id: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: f"{transactional_id(*args)}-{os.getpid()}"
 
 
+def _of_controls(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A replacement of ``campaign.sabotages``."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        from integration_tests.campaign import sabotages
+
+        wrapped: Callable[..., Any] = getattr(sabotages, name)(function)
+        return wrapped
+
+    return wrap
+
+
 _NO_PLACEMENTS: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]] = {
     "streamgroups_spark.workers.worker_process": [
         ("decide", _no_stop),
@@ -370,6 +384,31 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
     "savepoint-offset": {
         "streamgroups_operators.savepoints.creating": [("SavepointCreator._record", _with_earlier_offsets)]
     },
+    "order": {
+        "streamgroups_spark.sinks.kafka": [("KafkaStreamWriter._write", _of_controls("reversed_rows"))],
+    },
+    "range": {
+        "streamgroups.query.available_offsets": [("AvailableOffsets.of", _of_controls("without_a_range"))],
+    },
+    "partition": {
+        "streamgroups.query.available_offsets": [("AvailableOffsets.of", _of_controls("without_a_partition"))],
+    },
+    "abort": {"streamgroups_spark.sinks.kafka": [("_abort", _of_controls("committed_instead"))]},
+    "checksum": {
+        "streamgroups_operators.store": [("pack", _of_controls("with_a_changed_segment"))],
+        "streamgroups_operators.file_format": [("_check_body", _of_controls("unchecked"))],
+    },
+    "idempotence": {
+        "streamgroups_kafka.transactions.writer": [
+            ("TransactionWriter._new_producer", _of_controls("without_a_producer_id")),
+            ("TransactionWriter._round", _of_controls("with_a_lost_response")),
+        ],
+        "streamgroups_kafka.transactions.task_output": [("_Output._advance", _of_controls("without_sequences"))],
+    },
+    "lease": {
+        "streamgroups_kafka.membership.batch_watch": [("BatchWatch._decide", _of_controls("never_decided"))],
+    },
+    "redaction": {"streamgroups_spark.ops.exception_causes": [("redacted", _of_controls("not_redacted"))]},
 }
 
 
@@ -392,6 +431,7 @@ _RECORDED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...
         ("Transactions.commit", _recorded("transaction_end")),
     ],
     "streamgroups_spark.sinks.ledger_writer": [("commit_batch", _recorded("ledger_commit"))],
+    "streamgroups_kafka.membership.member_state": [("MemberState.assign", _recorded("assignment"))],
     "streamgroups_operators.store": [
         ("StoredStates.find", _recorded("state_found")),
         ("StateStore.write", _recorded("states_written")),

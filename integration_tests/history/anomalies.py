@@ -27,6 +27,7 @@ class Name(Enum):
     UNSEEN = "unseen record"
     WATERMARK_AHEAD = "watermark ahead of data"
     STALE_STATE = "stale state"
+    SHOWN_SECRET = "shown secret"
 
 
 #: The invariants: what each of them states. ``S10`` is the number of ``docs/semantics.rst``.
@@ -40,7 +41,7 @@ INVARIANTS: Mapping[str, str] = {
     "I7": "each record below the position was read, or is in a recorded gap",
     "I8": "the group reads all records after the last fault",
     "I9": "no watermark is ahead of the records that were read",
-    "I10": "no secret is in a log, an error or a metric",
+    "I10": "no secret is in a log, an error, a metric or a plan",
     "S10": "each batch continues with the state of its position",
 }
 
@@ -63,6 +64,30 @@ class Anomaly:
 
     def __str__(self) -> str:
         return f"{self.invariant} {self.name.value}: {self.count} ({self.detail})"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decision of the checker about one invariant.
+
+    Args:
+        verdict: ``holds``, ``violated`` or ``undecided``.
+        count: the number of records, rows or events that violate it.
+        reason: why it is undecided.
+    """
+
+    verdict: str
+    count: int = 0
+    reason: str = ""
+
+    def to_text(self) -> str:
+        """The decision as text.
+
+        >>> Decision("undecided", reason="the output has no order").to_text(), Decision("violated", 3).to_text()
+        ('undecided: the output has no order', 'violated: 3')
+        """
+        more = self.reason or (str(self.count) if self.verdict == "violated" else "")
+        return f"{self.verdict}: {more}" if more else self.verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +116,16 @@ class Report:
         for it in self.anomalies:
             found[it.name.value] = found.get(it.name.value, 0) + it.count
         return found
+
+    @property
+    def decisions(self) -> dict[str, Decision]:
+        """The decision about each invariant."""
+        return {name: self._decision(name) for name in INVARIANTS}
+
+    def _decision(self, invariant: str) -> Decision:
+        count = sum(it.count for it in self.anomalies if it.invariant == invariant)
+        verdict = self.verdict(invariant)
+        return Decision(verdict, count, self.undecided[invariant] if verdict == "undecided" else "")
 
     def verdict(self, invariant: str) -> str:
         """``violated``, ``undecided`` or ``holds``."""

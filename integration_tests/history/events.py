@@ -127,10 +127,25 @@ class Assigned(Event):
     Args:
         group: its group.
         offsets: where it begins to read.
+        generation: the generation of the group, or the member epoch of KIP-848; ``None`` if it is unknown.
     """
 
     group: str
     offsets: Offsets
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentBegun(Event):
+    """A member receives an assignment. The recorder has its generation, and :class:`Assigned` the partitions.
+
+    Args:
+        group: its group.
+        generation: see :class:`Assigned`.
+    """
+
+    group: str
+    generation: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +171,13 @@ class Read(Event):
         group: its group.
         batch: the number of the batch.
         ranges: what the batch reads.
+        generation: the generation of the last assignment of the member; ``None`` if it is unknown.
     """
 
     group: str
     batch: int
     ranges: tuple[OffsetRange, ...]
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +370,21 @@ class StateError(Event):
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class LogsSearched(Event):
+    """All files of a campaign were searched for the secrets that it has planted: logs, plans, checkpoints, states, histories.
+
+    Args:
+        n_files: the number of files.
+        n_bytes: their size.
+        findings: the files that contain a secret, with its name and form. They do not contain the secret.
+    """
+
+    n_files: int
+    n_bytes: int
+    findings: tuple[str, ...]
+
+
 _CLASSES: tuple[type[Event], ...] = (
     *(
         Workload,
@@ -367,7 +399,7 @@ _CLASSES: tuple[type[Event], ...] = (
         Commit,
     ),
     *(Reset, Moved, Gap, Position, HighWater, Written, UnknownWritten, ExpectedRow, WrittenRow, StateLoaded),
-    *(StateWritten, StateError),
+    *(StateWritten, StateError, LogsSearched, AssignmentBegun),
 )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from integration_tests.history.events import Assigned, Event, Gap, Moved, Read, Revoked
+from integration_tests.history.events import Assigned, AssignmentBegun, Event, Gap, Moved, Read, Revoked
 from streamgroups.groups.history import Event as MemberEvent
 from streamgroups.groups.history import Kind
 
@@ -31,3 +32,21 @@ def converted(events: Iterable[MemberEvent]) -> Iterator[Event]:
             yield Moved(*who, it.group_id, it.offsets, it.ranges)
         elif it.kind is Kind.GAP:
             yield Gap(*who, it.group_id, it.ranges)
+
+
+def with_generations(events: Iterable[Event]) -> Iterator[Event]:
+    """Adds the generation of their member's last assignment to assignments and batches.
+
+    Args:
+        events: the events, in the order of their times.
+
+    >>> from integration_tests.history.events import AssignmentBegun, Assigned
+    >>> events = [AssignmentBegun(7, "ann", "g", 3), Assigned(7, "ann", "g", {}), Assigned(8, "bob", "g", {})]
+    >>> [it.generation for it in with_generations(events)]
+    [3, 3, None]
+    """
+    generations: dict[str, int | None] = {}
+    for it in events:
+        if isinstance(it, AssignmentBegun):
+            generations[it.process] = it.generation
+        yield replace(it, generation=generations.get(it.process)) if isinstance(it, Assigned | Read) else it

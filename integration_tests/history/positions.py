@@ -93,14 +93,17 @@ def check_commits(history: History) -> Iterator[Anomaly]:
 def check_reads(history: History) -> Iterator[Anomaly]:
     """I7: each record before the position was read, does not exist any more, or was skipped by a reset.
 
-    A record that is visible more often than batches have read it is the output of an attempt that was not committed.
+    A record that is visible more often than batches have read it, or than commits have contained it, is the output of an attempt
+    that was not committed.
     """
     ranges: defaultdict[TopicPartition, list[OffsetRange]] = defaultdict(list)
     for it in history.of(Read):
         for r in it.ranges:
             ranges[r.topic_partition].append(r)
+    committed = _committed(history)
     for tp in history.partitions:
         n_reads = _n_reads(ranges[tp])
+        n_commits = n_reads if committed.get(tp) is None else _n_reads(committed[tp] or [])
         below = history.acknowledged_in(tp, 0, history.final.get(tp, 0))
         yield from merged(
             Name.SKIPPED_READ, "I7", tp, (n for n in below if not n_reads.get(n) and not history.is_excused(tp, n))
@@ -109,8 +112,34 @@ def check_reads(history: History) -> Iterator[Anomaly]:
         for n in history.sink("output", tp):
             copies[n] += 1
         yield from merged(
-            Name.ABORTED_READ, "I2", tp, (n for n, count in copies.items() if count > max(1, n_reads.get(n, 0)))
+            Name.ABORTED_READ,
+            "I2",
+            tp,
+            (n for n, count in copies.items() if count > max(1, min(n_reads.get(n, 0), n_commits.get(n, 0)))),
         )
+
+
+def _committed(history: History) -> dict[TopicPartition, list[OffsetRange] | None]:
+    """The ranges of all commits that may have taken effect; ``None`` for a partition whose commits do not name a batch.
+
+    A commit has the positions after its batch. The last batch of its process that ends there has its beginning.
+    """
+    read: defaultdict[tuple[str, TopicPartition], dict[int, OffsetRange]] = defaultdict(dict)
+    found: dict[TopicPartition, list[OffsetRange] | None] = {}
+    for it in history.events:
+        if isinstance(it, Read) and it.group == history.workload.group:
+            for r in it.ranges:
+                read[it.process, r.topic_partition][r.end_offset] = r
+        elif isinstance(it, Commit) and it.group == history.workload.group:
+            for tp, end in it.offsets.items():
+                batch, ranges = read[it.process, tp].get(end), found.setdefault(tp, [])
+                if batch is None or ranges is None:
+                    found[tp] = None
+                elif it.phase == "begun":
+                    ranges.append(batch)
+                elif it.phase in ("rejected", "unchanged") and batch in ranges:
+                    ranges.remove(batch)
+    return found
 
 
 def _n_reads(ranges: list[OffsetRange]) -> dict[int, int]:
@@ -124,17 +153,39 @@ def _n_reads(ranges: list[OffsetRange]) -> dict[int, int]:
 
 def check_lag(history: History) -> Iterator[Anomaly]:
     """I8: the group has read all records within a time after the last fault and the last record."""
-    ends = {tp: offsets[-1] + 1 for tp, offsets in history.acknowledged.items()}
-    settling = (FaultInjected, FaultHealed, Acknowledged, Moved)
-    settled_ms = max((it.time_ms for it in history.events if isinstance(it, settling)), default=0)
-    limit_ms = settled_ms + history.workload.max_lag_ms
-    for position in history.of(Position):
-        if settled_ms <= position.time_ms <= limit_ms and all(
-            position.offsets.get(tp, 0) >= n for tp, n in ends.items()
-        ):
-            return
+    ends = _ends(history)
+    if _is_all_read(history):
+        return
     for tp, n in sorted(ends.items()):
         unseen = history.acknowledged_in(tp, history.final.get(tp, 0), n)
         yield from merged(Name.UNSEEN, "I8", tp, unseen)
     if ends and all(history.final.get(tp, 0) >= n for tp, n in ends.items()):
         yield Anomaly(Name.UNSEEN, "I8", 1, f"not within {history.workload.max_lag_ms} ms")
+
+
+def lag_is_undecided(history: History) -> str:
+    """Why a history does not decide I8: it ends before the time limit, and the group has not read all records."""
+    last_ms = max((it.time_ms for it in history.of(Position)), default=0)
+    if _is_all_read(history) or last_ms > _settled_ms(history) + history.workload.max_lag_ms:
+        return ""
+    return "the history ends before the time limit"
+
+
+def _is_all_read(history: History) -> bool:
+    """Whether an observer has seen all positions at their ends, within the time limit."""
+    ends, settled_ms = _ends(history), _settled_ms(history)
+    return any(
+        settled_ms <= position.time_ms <= settled_ms + history.workload.max_lag_ms
+        and all(position.offsets.get(tp, 0) >= n for tp, n in ends.items())
+        for position in history.of(Position)
+    )
+
+
+def _ends(history: History) -> dict[TopicPartition, int]:
+    return {tp: offsets[-1] + 1 for tp, offsets in history.acknowledged.items()}
+
+
+def _settled_ms(history: History) -> int:
+    """The time of the last fault, record or reset."""
+    settling = (FaultInjected, FaultHealed, Acknowledged, Moved)
+    return max((it.time_ms for it in history.events if isinstance(it, settling)), default=0)

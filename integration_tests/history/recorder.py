@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from integration_tests.history.events import Commit, Event, Offsets, StateLoaded, StateWritten
+from integration_tests.history.events import AssignmentBegun, Commit, Event, Offsets, StateLoaded, StateWritten
 from integration_tests.history.files import HistoryWriter
 from integration_tests.history.real_time import real_ms
 from streamgroups.errors import FencedBatch, FencedMember, StreamGroupsError, TransactionFailed
@@ -106,6 +106,18 @@ def ledger_commit(commit_batch: _Function) -> _Function:
             if type(verdict).__name__ != "CommitGroups":
                 ends("unchanged")
             return verdict
+
+    return recorded
+
+
+def assignment(assign: _Function) -> _Function:
+    """Records the generation of an assignment, before the member records its partitions."""
+
+    def recorded(self: Any, positions: Mapping[Any, Any]) -> Any:
+        metadata = self.group_metadata
+        if metadata is not None:
+            record(AssignmentBegun, metadata.group_id, metadata.generation)
+        return assign(self, positions)
 
     return recorded
 

@@ -18,6 +18,7 @@ from integration_tests.history.events import (
     FaultInjected,
     Gap,
     HighWater,
+    LogsSearched,
     Moved,
     Position,
     Read,
@@ -32,10 +33,10 @@ from integration_tests.history.events import (
 )
 from streamgroups.partitions import OffsetRange, TopicPartition
 
-GROUP, DELAY_MS = "g", 20
+GROUP, DELAY_MS, MAX_LAG_MS = "g", 20, 10_000
 RECORDED = (
     *(Acknowledged, Assigned, Commit, Position, HighWater, Written, Read, ExpectedRow, WrittenRow),
-    *(StateLoaded, StateWritten),
+    *(StateLoaded, StateWritten, LogsSearched),
 )
 MEMBERS = ("ann", "bob")
 
@@ -60,7 +61,7 @@ class GroupModel:
     def __init__(self, n_partitions: int) -> None:
         self.tps = [TopicPartition("t", p) for p in range(n_partitions)]
         names = tuple(map(name_of, RECORDED))
-        self.events: list[Event] = [Workload(0, "injector", GROUP, "t", True, True, DELAY_MS, 10_000, names)]
+        self.events: list[Event] = [Workload(0, "injector", GROUP, "t", True, True, DELAY_MS, MAX_LAG_MS, names)]
         self._time_ms, self._batch, self._n_resets = 0, 0, 0
         self._owner = dict.fromkeys(self.tps, "")
         self._end = dict.fromkeys(self.tps, 0)
@@ -174,6 +175,7 @@ class GroupModel:
             for n in filter(is_row, range(self._end[tp])):
                 is_read = (tp, n) in self._rows
                 self.events.append(ExpectedRow(self._now(), "pandas", tp, n, f"{tp} {n}", f"sum {n}", is_read))
+        self.events.append(LogsSearched(self._now(), "injector", 3, 900, ()))
         for tp, n in self._rows:
             self.events.append(WrittenRow(self._now(), "reader", f"{tp} {n}", f"sum {n}"))
         return self.events

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import doctest
 import shlex
+from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from integration_tests.campaign import __main__ as command
 from integration_tests.campaign import settings as campaign_settings
 from integration_tests.campaign import shrinking as campaign_shrinking
 from integration_tests.campaign.settings import Settings, parser, replay_command, settings_of, turns_of
 from integration_tests.campaign.shrinking import shrunk
-from integration_tests.campaign.turns import KINDS
+from integration_tests.campaign.turns import KINDS, Turn
+from integration_tests.campaign.verdict import Verdict
+from integration_tests.history.anomalies import Anomaly, Name, Report
+from streamgroups_broker import EmbeddedKafka
 
 
 def _settings(*options: str) -> Settings:
@@ -85,3 +91,54 @@ def test_a_failure_that_does_not_occur_again_keeps_its_faults() -> None:
 def test_the_examples_run(module: object) -> None:
     failed, n = doctest.testmod(module)  # type: ignore[arg-type]
     assert (failed, n > 0) == (0, True)
+
+
+def _stored(monkeypatch: pytest.MonkeyPatch, *verdicts: Verdict) -> list[list[Turn]]:
+    """Replaces the run of a campaign. Returns the turns of all runs."""
+    runs: list[list[Turn]] = []
+
+    def run(kafka: object, settings: object, sink: str, protocol: str, turns: Sequence[Turn]) -> Verdict:
+        runs.append(list(turns))
+        return verdicts[min(len(runs), len(verdicts)) - 1]
+
+    monkeypatch.setattr(command, "_run", run)
+    return runs
+
+
+KAFKA = cast(EmbeddedKafka, None)
+DUPLICATE = Report([Anomaly(Name.DUPLICATE, "I2", 3, "t-0")], {}, 9)
+
+
+@pytest.mark.parametrize(
+    ("sabotaged", "report", "holds"),
+    [
+        ("", None, True),
+        ("", DUPLICATE, False),
+        ("ledger", DUPLICATE, True),
+        ("ledger", None, False),
+        ("order", DUPLICATE, False),
+    ],
+)
+def test_a_disabled_safeguard_must_be_noticed(
+    monkeypatch: pytest.MonkeyPatch, sabotaged: str, report: Report | None, holds: bool
+) -> None:
+    _stored(monkeypatch, Verdict(Counter(), 9, report=report))
+    options = ["--sabotaged", sabotaged] if sabotaged else []
+    assert command.one(KAFKA, _settings("--kills", "2", *options), "kafka", "classic") is holds
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "n_runs"),
+    [
+        ("all is read", "all is read", 2),
+        # A point that is out of reach without the faults before it is no failure.
+        ("all is read", "a member passes mid-read", 3),
+        ("a member passes mid-read", "a member passes mid-read", 2),
+    ],
+)
+def test_a_stuck_campaign_is_shrunk(monkeypatch: pytest.MonkeyPatch, first: str, then: str, n_runs: int) -> None:
+    runs = _stored(monkeypatch, *(Verdict(Counter(), 9, stuck=[f"not within 600 s: {it}"]) for it in (first, then)))
+    settings = _settings("--turns", "after-commit=query", "mid-read=worker", "--shrink", "--shrink-runs", "3")
+    assert not command.one(KAFKA, settings, "kafka", "classic")
+    assert len(runs) == n_runs
+    assert runs[0] == [("after-commit", "query"), ("mid-read", "worker")]

@@ -19,6 +19,7 @@ from integration_tests.history.events import (
     Commit,
     Event,
     HighWater,
+    LogsSearched,
     Position,
     Read,
     StateError,
@@ -29,8 +30,8 @@ from integration_tests.history.events import (
     Written,
     WrittenRow,
 )
-from streamgroups.partitions import TopicPartition
-from unit_tests.campaign.history_model import GROUP, histories
+from streamgroups.partitions import OffsetRange, TopicPartition
+from unit_tests.campaign.history_model import GROUP, MAX_LAG_MS, histories
 
 P0 = TopicPartition("t", 0)
 Plant = Callable[[Sequence[Event]], list[Event]]
@@ -112,6 +113,20 @@ def _not_read(now_ms: int, events: Sequence[Event]) -> Event:
     return Acknowledged(now_ms, "producer", P0, (_end(events)[P0],), (100,))
 
 
+def _much_later(now_ms: int, events: Sequence[Event]) -> Event:
+    """An observer reads the positions after the time limit."""
+    return Position(now_ms + MAX_LAG_MS + 1, "observer", GROUP, _end(events))
+
+
+def _aborted(events: Sequence[Event]) -> list[Event]:
+    """A batch is read again after an attempt without a commit, whose output is visible."""
+    first = next(it for it in events if isinstance(it, Written) and it.sink == "output" and it.topic_partition == P0)
+    n = first.offsets[0]
+    read = Read(0, "ann", GROUP, 9, (OffsetRange(P0, n, n + 1),))
+    again = [replace(it, offsets=(n, *it.offsets)) if it is first else it for it in events]
+    return [again[0], *[read] * 20, *again[1:]]  # type: ignore[list-item]
+
+
 def _watermark(now_ms: int, events: Sequence[Event]) -> Event:
     latest_ms = max(t for it in events if isinstance(it, Acknowledged) for t in it.times_ms)
     return StateWritten(now_ms, "ann", P0, 5, latest_ms)
@@ -126,6 +141,7 @@ PLANTS: list[tuple[str, str, Name, Plant]] = [
     ("a letter is twice", "I2", Name.DUPLICATE, _changed_output(lambda it: [*it, *it], "letters")),
     ("a row is twice", "I2", Name.DUPLICATE, _row_twice),
     ("a retried task has written twice", "I2", Name.ABORTED_READ, _changed_output(lambda it: [*it, *it * 20])),
+    ("an aborted attempt is visible", "I2", Name.ABORTED_READ, _aborted),
     ("output without an input", "I2", Name.ABORTED_READ, _changed_output(lambda it: [*it, 100_000])),
     (
         "output of an unknown value",
@@ -138,13 +154,19 @@ PLANTS: list[tuple[str, str, Name, Plant]] = [
     ("two records are swapped", "I5", Name.NON_MONOTONIC_WRITE, _changed_output(lambda it: [it[1], it[0], *it[2:]])),
     ("a zombie commits", "I6", Name.SPLIT_OWNERSHIP, _foreign_commit),
     ("no batch has read the records", "I7", Name.SKIPPED_READ, _without_reads),
-    ("a record is not read", "I8", Name.UNSEEN, _added(_not_read)),
+    ("a record is not read", "I8", Name.UNSEEN, _added(_not_read, _much_later)),
     ("a watermark has passed the records", "I9", Name.WATERMARK_AHEAD, _added(_watermark)),
     (
         "the state of another offset",
         "S10",
         Name.STALE_STATE,
         _added(lambda t, _: StateLoaded(t, "ann", P0, 5, 5, 4)),
+    ),
+    (
+        "a log shows a secret",
+        "I10",
+        Name.SHOWN_SECRET,
+        _added(lambda t, _: LogsSearched(t, "injector", 2, 9, ("ann.log: the password of the client, plain",))),
     ),
     ("a row with another result", "S10", Name.STALE_STATE, _other_result),
     ("a state is damaged", "S10", Name.STALE_STATE, _added(lambda t, _: StateError(t, "ann", "StateDamaged: t-0"))),
@@ -155,7 +177,7 @@ PLANTS: list[tuple[str, str, Name, Plant]] = [
 def test_a_correct_history_has_no_anomaly(events: list[Event]) -> None:
     report = check(events)
     assert report.holds, str(report)
-    assert report.undecided == {"I10": "a history contains no logs"}
+    assert not report.undecided
 
 
 @pytest.mark.parametrize(("invariant", "name", "plant"), [it[1:] for it in PLANTS], ids=[it[0] for it in PLANTS])
@@ -170,7 +192,7 @@ def test_a_planted_anomaly_is_found_with_its_name(
 
 
 def test_each_invariant_that_histories_decide_has_a_planted_anomaly() -> None:
-    assert {it[1] for it in PLANTS} == INVARIANTS.keys() - {"I10"}
+    assert {it[1] for it in PLANTS} == INVARIANTS.keys()
     assert {it[2] for it in PLANTS} == set(Name)
 
 
@@ -181,6 +203,14 @@ def test_an_invariant_without_its_events_is_not_decided(events: list[Event]) -> 
     assert {it for it in INVARIANTS if report.verdict(it) == "holds"} == {"I4", "I8"}
     assert report.undecided["I6"] == "not recorded: assigned, commit"
     assert "I5   undecided" in str(report)
+
+
+@given(histories())
+def test_a_history_that_ends_before_the_time_limit_does_not_decide_I8(events: list[Event]) -> None:
+    report = check(_added(_not_read)(events))
+    assert report.verdict("I8") == "undecided"
+    assert report.decisions["I8"].to_text() == "undecided: the history ends before the time limit"
+    assert not any(it.invariant == "I8" for it in report.anomalies)
 
 
 def test_a_history_has_one_workload() -> None:

@@ -146,7 +146,9 @@ def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["check", str(tmp_path / "a")]) == 0
     shown = capsys.readouterr().out
     assert "I8   holds      the group reads all records after the last fault\n" in shown
-    assert "I10  undecided  no secret is in a log, an error or a metric (a history contains no logs)\n" in shown
+    assert (
+        "I10  undecided  no secret is in a log, an error, a metric or a plan (not recorded: logs_searched)\n" in shown
+    )
     assert shown.endswith("no anomaly\n")
     HistoryWriter(tmp_path / "b")(Position(5, "observer", GROUP, {P0: 1}))
     assert main(["check", str(tmp_path / "a"), str(tmp_path / "b")]) == 1

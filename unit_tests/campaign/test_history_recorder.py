@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from integration_tests.history import recorder
-from integration_tests.history.events import Commit, Event, StateLoaded, StateWritten
+from integration_tests.history.events import AssignmentBegun, Commit, Event, StateLoaded, StateWritten
 from integration_tests.history.files import read_files
 from streamgroups.errors import FencedBatch, SinkUnreachable, StreamGroupsError
 from streamgroups.fakes import FakeLedger
@@ -128,3 +128,15 @@ def test_the_watermark_of_records_is_recorded(
 def test_nothing_is_recorded_without_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(recorder.DIRECTORY, raising=False)
     recorder.record(StateWritten, P0, 1, None)
+
+
+def test_the_generation_of_an_assignment_is_recorded_before_its_partitions(directory: Path) -> None:
+    state = SimpleNamespace(group_metadata=METADATA)
+    seen: list[Event] = []
+    assign = recorder.assignment(lambda self, positions: seen.extend(_events(directory)))
+    assign(state, {P0: 5})
+    (event,) = seen
+    assert isinstance(event, AssignmentBegun)
+    assert (event.group, event.generation) == ("g", 4)
+    assign(SimpleNamespace(group_metadata=None), {})
+    assert len(_events(directory)) == 1
