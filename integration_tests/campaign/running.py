@@ -20,6 +20,7 @@ from integration_tests.campaign.faults import FaultInjector
 from integration_tests.campaign.forks import Forks
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import MASTER, CampaignMember
+from integration_tests.campaign.network_faults import Network
 from integration_tests.campaign.resets import MAX_BATCH, RequestedResets
 from integration_tests.campaign.savepoints import creation_of
 from integration_tests.campaign.targets import ReadBack, create, patiently
@@ -125,15 +126,28 @@ def campaign(
     }
     last = MASTER if any(victim == "executor" for _, victim in turns) else "local[2]"
     *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]
-    members = [CampaignMember(directory, it, config, record=history.record) for it in others]
-    members.append(CampaignMember(directory, name, config, last, history.record))
+    committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
+    network = Network(bootstrap, [*others, name], [fault for _, fault in turns], committed)
+    members = [CampaignMember(directory, it, network.connected(it, config), record=history.record) for it in others]
+    members.append(CampaignMember(directory, name, network.connected(name, config), last, history.record))
     reset = [group, "--topic", topic, "-b", bootstrap, "--state-location", options["stateLocation"]]
     resets = Resets(reset, directory, history.reset)
     ends = partial(patiently, partial(end_offsets, bootstrap, topic, PARTITIONS))
-    committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
     injector = FaultInjector(
-        bootstrap, directory / "deaths", group, topic, members, kafka, resets, ends, requested, sink, to, history
+        bootstrap,
+        directory / "deaths",
+        group,
+        topic,
+        members,
+        kafka,
+        resets,
+        ends,
+        requested,
+        sink,
+        to,
+        history,
+        network,
     )
     kills = Counter[Turn]()
     creation = None
@@ -195,6 +209,9 @@ def campaign(
         injector.give_up()
         for member in members:
             member.stop()
+        network.close()
+        if happened := network.counts():
+            report(f"the proxies: {happened}")
         history.gather()
     # The positions after the last commit of the members.
     observer.finish()
