@@ -216,7 +216,7 @@ class Network:
         titles = {int(key): key.title for key in ApiKey}
         found: defaultdict[str, int] = defaultdict(int)
         for proxy in self._proxies.values():
-            for (key, action), n in proxy.rules.counts.items():
+            for (key, action), n in list(proxy.rules.counts.items()):
                 found[f"{action.value} {titles.get(key, key)}"] += n
         return dict(sorted(found.items()))
 
