@@ -17,9 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from integration_tests.cutting_proxy import CuttingProxy
 from integration_tests.dedup_query import once, start
 from integration_tests.programs import Program, running
+from integration_tests.protocol_proxy import ProtocolProxy
+from integration_tests.protocol_rules import Action, ApiKey, Rule
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import DedupCounts, read_progress
@@ -35,6 +36,8 @@ from streamgroups_testkit.reading import (
 from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 4
+#: Each fourth response to a Produce request is lost with its connection. The producer then sends the batch again.
+EACH_FOURTH = Rule(Action.LOSE, ApiKey.PRODUCE, count=None, every=4)
 
 
 @pytest.fixture
@@ -50,7 +53,7 @@ def options(bootstrap: str, group: str, topic: str) -> dict[str, str]:
 class RetryingProducer:
     """A producer without idempotence, whose connections are cut."""
 
-    def __init__(self, proxy: CuttingProxy, topic: str) -> None:
+    def __init__(self, proxy: ProtocolProxy, topic: str) -> None:
         self._topic, self.delivered = topic, 0
         self._producer = Producer(
             {
@@ -122,7 +125,7 @@ def test_X5_S10_retries_are_dropped_while_queries_take_over_from_each_other(
 
     queries = [begin("ann")]
     try:
-        with CuttingProxy(bootstrap, every=4) as proxy:
+        with ProtocolProxy(bootstrap) as proxy, proxy.rules.applying(EACH_FOURTH) as lost:
             producer = RetryingProducer(proxy, topic)
             producer.write(0, 500)
             queries.append(begin("bob"))
@@ -133,7 +136,7 @@ def test_X5_S10_retries_are_dropped_while_queries_take_over_from_each_other(
             queries[0].stop()
             producer.write(1_250, 1_500)
             wait_until(all_read, "all is read")
-            assert (producer.delivered, proxy.cuts > 5) == (1_500, True)
+            assert (producer.delivered, lost.done > 5) == (1_500, True)
     finally:
         counts = sum((read_progress(it.json).dedup for q in queries for it in q.recentProgress), DedupCounts())
         for query in queries:
@@ -174,7 +177,7 @@ def test_X5_S10_retries_are_dropped_while_queries_are_killed(
             member.check()
         return committed_offsets(bootstrap, group, topic) == end_offsets(bootstrap, topic, PARTITIONS)
 
-    with ExitStack() as programs, CuttingProxy(bootstrap, every=4) as proxy:
+    with ExitStack() as programs, ProtocolProxy(bootstrap) as proxy, proxy.rules.applying(EACH_FOURTH):
         producer = RetryingProducer(proxy, topic)
         for name in ("ann", "bob"):
             begin(name)

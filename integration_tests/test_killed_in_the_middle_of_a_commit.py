@@ -1,5 +1,5 @@
-"""X2, X3: two members of a group write exactly once while they are killed. ``integration_tests.campaign`` runs all
-points and sinks.
+"""X2, X3: two members of a group write exactly once while they are killed, or while responses to them are lost.
+``integration_tests.campaign`` runs all points and sinks.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.timeout(600)
     [
         ("kafka", [("before-commit", "query")], "classic"),
         ("kafka", [("inside-transaction", "worker")], "consumer"),
+        ("kafka", [("before-commit", "response:EndTxn"), ("inside-transaction", "duplicate:Produce")], "consumer"),
         ("postgres", [("inside-transaction", "executor"), ("after-commit", "worker")], "consumer"),
         ("kafka", [("after-add-offsets", "freeze-worker"), ("at-random", "clock")], "consumer"),
     ],

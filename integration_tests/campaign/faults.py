@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import CampaignMember
+from integration_tests.campaign.network_faults import Network, is_of_network
 from integration_tests.campaign.resets import RequestedResets
 from integration_tests.campaign.single_processes import PARTS, SingleProcesses
 from integration_tests.campaign.targets import patiently
@@ -52,6 +53,7 @@ class FaultInjector:
         to: its topic, connection string or path.
         history: records the faults.
         seed: the seed of random times and processes.
+        network: the connections of the members.
     """
 
     def __init__(
@@ -68,10 +70,11 @@ class FaultInjector:
         sink: str,
         to: str,
         history: CampaignHistory,
+        network: Network,
         seed: int = 1,
     ) -> None:
         directory.mkdir(parents=True)
-        self._history = history
+        self._history, self._network = history, network
         self._directory, self._kafka, self._sink = directory, kafka, sink
         self._resets, self._ends, self._requested = resets, ends, requested
         self._members = {member.name: member for member in members}
@@ -132,13 +135,18 @@ class FaultInjector:
         self._history.injected(point, victim, name)
         # The query can end the process at the point in the meantime.
         with suppress(psutil.NoSuchProcess):
-            self._ways[victim](int(pid), self._members[name])
+            if is_of_network(victim):
+                self._network.begin(victim, name)
+            else:
+                self._ways[victim](int(pid), self._members[name])
         if victim == STALL:
             # It stays at the point until the end of the campaign.
             self._stalled.add(reached)
         else:
             reached.unlink(missing_ok=True)
         self._restore_node(victim)
+        if is_of_network(victim):
+            self._network.finish(self.all_are_up, lambda other: self._members[other].kill())
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
         self._history.healed(point, victim)

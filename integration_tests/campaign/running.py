@@ -21,6 +21,7 @@ from integration_tests.campaign.forks import Forks
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.machines import Machine
 from integration_tests.campaign.members import MASTER, CampaignMember, stopped
+from integration_tests.campaign.network_faults import Network
 from integration_tests.campaign.planted import Planted
 from integration_tests.campaign.resets import MAX_BATCH, RequestedResets
 from integration_tests.campaign.savepoints import creation_of
@@ -140,11 +141,13 @@ def campaign(
     }
     last = MASTER if any(victim in EXECUTOR_VICTIMS for _, victim in turns) else "local[2]"
     *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]
+    committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
+    network = Network(bootstrap, [*others, name], [fault for _, fault in turns], committed)
     members = [
         CampaignMember(
             directory,
             it,
-            config,
+            network.connected(it, config),
             last if it == name else "local[2]",
             history.record,
             machine.storage,
@@ -155,10 +158,22 @@ def campaign(
     reset = [group, "--topic", topic, "-b", bootstrap, "--state-location", options["stateLocation"]]
     resets = Resets(reset, directory, history.reset)
     ends = partial(patiently, partial(end_offsets, bootstrap, topic, PARTITIONS))
-    committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
     injector = FaultInjector(
-        bootstrap, directory / "deaths", group, topic, members, kafka, resets, ends, requested, sink, to, history, seed
+        bootstrap,
+        directory / "deaths",
+        group,
+        topic,
+        members,
+        kafka,
+        resets,
+        ends,
+        requested,
+        sink,
+        to,
+        history,
+        network,
+        seed,
     )
     injector.add(machine.faults(directory / "deaths", members, injector.all_are_up))
     kills = Counter[Turn]()
@@ -223,6 +238,9 @@ def campaign(
     finally:
         injector.give_up()
         stuck += stopped(members)
+        network.close()
+        if happened := network.counts():
+            report(f"the proxies: {happened}")
         history.gather()
     # The positions after the last commit of the members.
     observer.finish()

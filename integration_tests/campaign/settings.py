@@ -121,7 +121,13 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     )
     made.add_argument("--minutes", type=float, default=math.inf, help="of faults, for each sink and protocol")
     add_options(made)
-    made.add_argument("--turns", nargs="+", type=turn, default=(), help="point=fault, instead of those of the seed")
+    made.add_argument(
+        "--turns",
+        nargs="+",
+        type=turn,
+        default=(),
+        help="point=fault, as after-commit=query or before-commit=response:EndTxn, instead of those of the seed",
+    )
     made.add_argument("--shrink", action="store_true", help="repeat a failing campaign with fewer faults")
     made.add_argument("--shrink-runs", type=int, default=20, help="the maximum number of these campaigns")
     return made
@@ -179,7 +185,7 @@ def turns_of(settings: Settings, sink: str, protocol: str) -> list[Turn]:
         return zombie_turns(sink, settings.kills, settings.n_resets, settings.seed, skipped=skipped)
     allowed = (*VICTIMS_OF[settings.kind], *SINK_VICTIMS[sink], *EXPLICIT_VICTIMS)
     possible = [victim for victim in settings.victims if victim in allowed]
-    return all_turns(sink, settings.kills, possible, settings.seed, settings.kind)
+    return all_turns(sink, settings.kills, possible, settings.seed, settings.kind, protocol)
 
 
 def replay_command(settings: Settings, sink: str, protocol: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from integration_tests.campaign.network_faults import NETWORK_FAULTS, with_variants
+
 #: The kinds of queries. ``stateless``: write them. ``stateful``: drop duplicates. ``windows``: count them
 #: in windows whose state follows its partition. ``zombies``: write them and their dead letters, while resets are applied.
 #: ``savepoints``: those of ``windows``, while savepoints are created.
@@ -42,8 +44,8 @@ FREEZES = ("freeze-source", "freeze-worker", "freeze-executor", "freeze-driver")
 #: the same, and delete the checkpoint, configure another one, or restore an older one, in turn. ``source``: kill the
 #: process of its source. ``broker``: kill and restart the broker. ``hang``: pause the broker; its connections stay open.
 #: ``zombie``: freeze the query until other members own its partitions. ``silence``: freeze the query for less than the
-#: session timeout. ``answer``: lose the response to a commit that has succeeded. ``clock``: the wall clock of the query jumps by an
-#: hour, forward or back.
+#: session timeout. ``clock``: the wall clock of the query jumps by an hour, forward or back. Those of ``NETWORK_FAULTS`` have an
+#: API key or a time in their name.
 VICTIMS = (
     "worker",
     "executor",
@@ -56,10 +58,16 @@ VICTIMS = (
     "silence",
     *FREEZES,
     "clock",
+    *NETWORK_FAULTS,
 )
 #: The faults of a query that is the only member of its group. No other member can own its partitions, and its state
 #: needs its checkpoint.
-STATEFUL_VICTIMS = ("worker", "executor", "query", "source", "broker", "hang", "silence", *FREEZES, "clock")
+STATEFUL_VICTIMS = (
+    *("worker", "executor", "query", "source", "broker", "hang", "silence"),
+    *FREEZES,
+    "clock",
+    *NETWORK_FAULTS,
+)
 #: The faults that only ``--faults`` or ``--turns`` select. ``freeze-poll``: the JVM of the driver is frozen for longer than
 #: ``max.poll.interval.ms``. ``disk-full``: the disk of checkpoints and states has no space. It needs the right to mount one.
 #: ``broker-disk-full``: the same of the data of the brokers, until one ends.
@@ -79,12 +87,13 @@ VICTIMS_OF = {
     "savepoints": WINDOWS_VICTIMS,
 }
 #: The faults of a sink. ``server``: a process of the server is killed; the server closes all connections and recovers.
-SINK_VICTIMS = {"kafka": (), "postgres": ("server",), "delta": ()}
+#: ``answer``: lose the response to a commit that has succeeded. Of Kafka, ``response:EndTxn`` does this.
+SINK_VICTIMS = {"kafka": (), "postgres": ("server", "answer"), "delta": ("answer",)}
 #: The faults that only ``--turns`` selects. ``stall``: the process stays at the point until the end of the campaign, and its member
 #: loses its partitions at the end of its lease.
 STALL = "stall"
 #: All faults that can be selected.
-SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server")
+SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server", "answer")
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
 #: ledger. ``fence``: the check that rejects a batch of a replaced member. ``batch-id``: identify batches by number
 #: instead of by offsets. Of windows, ``state-offset``: load the state of the offset. ``state-segment``: name all segments
@@ -142,21 +151,30 @@ CONTROL_TURNS: dict[str, Turn] = {
 
 
 def all_turns(
-    sink: str, n_turns: int, victims: Sequence[str] = VICTIMS, seed: int = 1, kind: str = "stateless"
+    sink: str,
+    n_turns: int,
+    victims: Sequence[str] = VICTIMS,
+    seed: int = 1,
+    kind: str = "stateless",
+    protocol: str = "classic",
 ) -> list[Turn]:
     """Every fault at every point, in a random order that depends on the seed, repeated as needed.
 
     A short campaign covers as many different faults as possible: consecutive turns use each fault once before one
-    repeats.
+    repeats. A lost response to a commit (``answer``) has only the point after it. Faults of the network have each API key that the
+    queries send with this sink and protocol once before one repeats.
     """
     points = (POINTS if sink == "kafka" else LEDGER_POINTS) + (STATE_POINTS if kind in WINDOWS_KINDS else ())
     choose = random.Random(f"{sink} {seed}")
     turns: list[Turn] = []
     while len(turns) < n_turns:
         order = {victim: choose.sample(points, len(points)) for victim in choose.sample(victims, len(victims))}
-        turns += [(order[victim][i], victim) for i in range(len(points)) for victim in order]
-        turns.append(("after-commit", "answer"))
-    return turns[:n_turns]
+        turns += [
+            ("after-commit" if victim == "answer" else order[victim][i], victim)
+            for i in range(len(points))
+            for victim in order
+        ]
+    return with_variants(turns[:n_turns], sink, protocol, seed)
 
 
 def needs_reset(sink: str, point: str) -> bool:
