@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.resets import RequestedResets
+from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import patiently
 from integration_tests.campaign.turns import needs_rebalance, needs_reset
 from integration_tests.campaign.windows import Resets
@@ -50,6 +51,7 @@ class FaultInjector:
         sink: the sink of the queries.
         to: its topic, connection string or path.
         history: records the faults.
+        storage: the storage of the queries, if it is a target of faults.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class FaultInjector:
         sink: str,
         to: str,
         history: CampaignHistory,
+        storage: CampaignStorage | None = None,
     ) -> None:
         directory.mkdir(parents=True)
         self._history = history
@@ -92,6 +95,9 @@ class FaultInjector:
             "partitions": lambda _, __: patiently(partial(_add_partition, bootstrap, topic)),
             "server": lambda _, __: _crash_server(to),
         }
+        self._storage = storage
+        if storage is not None:
+            self._ways |= {name: partial(_begin, begin) for name, begin in storage.ways.items()}
 
     def inject(self, point: str, victim: str, timeout_s: float) -> bool:
         """Waits until a process reaches a point, and injects a fault; ``False`` after an error of a state.
@@ -116,6 +122,8 @@ class FaultInjector:
             self._ways[victim](int(pid), self._members[name])
         reached.unlink()
         self._restore_node(victim)
+        if self._storage is not None:
+            self._storage.finish(victim, self.all_are_up)
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
         self._history.healed(point, victim)
@@ -226,6 +234,10 @@ def _add_partition(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     n_partitions = len(admin.list_topics(topic, timeout=10).topics[topic].partitions)
     admin.create_partitions([NewPartitions(topic, n_partitions + 1)])[topic].result(30)
+
+
+def _begin(begin: Callable[[], None], _: int, __: CampaignMember) -> None:
+    begin()
 
 
 def _crash_server(conninfo: str) -> None:

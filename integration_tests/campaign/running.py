@@ -22,6 +22,7 @@ from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import MASTER, CampaignMember
 from integration_tests.campaign.resets import MAX_BATCH, RequestedResets
 from integration_tests.campaign.savepoints import creation_of
+from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import ReadBack, create, patiently
 from integration_tests.campaign.turns import WINDOWS_KINDS, Turn
 from integration_tests.campaign.verdict import Verdict, judged, judged_by_order
@@ -65,6 +66,7 @@ def campaign(
     kafka: EmbeddedKafka | None = None,
     seed: int = 1,
     n_savepoints: int = 0,
+    storage: CampaignStorage | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Runs a campaign.
@@ -86,6 +88,7 @@ def campaign(
         kafka: the broker, if it is a target of faults.
         seed: the seed of the targets of resets, and of the points of commands.
         n_savepoints: the number of complete savepoints, with ``kind="savepoints"``.
+        storage: the storage of the queries, if it is a target of faults, or an object store.
         report: called with a description of each turn.
 
     Raises:
@@ -110,14 +113,15 @@ def campaign(
         **({"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}),
         "kafka.max.poll.interval.ms": "60000",
         "maxOffsetsPerTrigger": str(MAX_BATCH),
-        "stateLocation": str(directory / "states"),
+        "stateLocation": storage.state_location if storage else str(directory / "states"),
         "historyDir": str(history.members),
         **({"membership": "exclusive"} if kind == "stateful" else {}),
     }
     config = {
         "bootstrap": bootstrap,
         "sink": sink,
-        "to": to,
+        "to": storage.to if storage else to,
+        "storage_options": storage.storage_options if storage else {},
         "options": options,
         "sabotaged": sabotaged,
         "kind": "windows" if has_windows else kind,
@@ -133,7 +137,19 @@ def campaign(
     committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
     injector = FaultInjector(
-        bootstrap, directory / "deaths", group, topic, members, kafka, resets, ends, requested, sink, to, history
+        bootstrap,
+        directory / "deaths",
+        group,
+        topic,
+        members,
+        kafka,
+        resets,
+        ends,
+        requested,
+        sink,
+        to,
+        history,
+        storage,
     )
     kills = Counter[Turn]()
     creation = None
@@ -196,6 +212,8 @@ def campaign(
         for member in members:
             member.stop()
         history.gather()
+    if storage:
+        storage.copy()
     # The positions after the last commit of the members.
     observer.finish()
     found_letters: list[str] = []

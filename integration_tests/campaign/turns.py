@@ -47,9 +47,13 @@ VICTIMS_OF = {
     "savepoints": WINDOWS_VICTIMS,
 }
 #: The faults of a sink. ``server``: a process of the server is killed; the server closes all connections and recovers.
-SINK_VICTIMS = {"kafka": (), "postgres": ("server",), "delta": ()}
+#: ``commit-answer``: the server has executed the next COMMIT, and its response is lost with its connection.
+SINK_VICTIMS = {"kafka": (), "postgres": ("server", "commit-answer"), "delta": ()}
+#: The faults of an object store, with ``--storage s3``. ``store-errors``: requests fail with the status 500 or 503. ``store-slow``: they
+#: take effect after the timeout of their client. ``store-lost``: they take effect, and their responses are lost.
+STORE_VICTIMS = ("store-errors", "store-slow", "store-lost")
 #: All faults that can be selected.
-SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server")
+SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server", "commit-answer", *STORE_VICTIMS)
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
 #: ledger. ``fence``: the check that rejects a batch of a replaced member. ``batch-id``: identify batches by number
 #: instead of by offsets. Of windows, ``state-offset``: load the state of the offset. ``state-segment``: name all segments
