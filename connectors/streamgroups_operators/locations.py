@@ -155,7 +155,13 @@ def opened(location: str, what: str = "state") -> tuple[fs.FileSystem, str]:
 
 
 def write_file(
-    files: fs.FileSystem, root: str, path: str, parts: Iterable[bytes | memoryview], *, syncs_name: bool = True
+    files: fs.FileSystem,
+    root: str,
+    path: str,
+    parts: Iterable[bytes | memoryview],
+    *,
+    syncs_name: bool = True,
+    is_contended: bool = False,
 ) -> None:
     """Writes a file, which is visible as a whole. A local file is durable, and so is an object.
 
@@ -165,12 +171,13 @@ def write_file(
         path: the file, below ``root``.
         parts: the content, in order.
         syncs_name: whether the name of a local file is durable, too.
+        is_contended: whether other processes can write the same file at once.
 
     Raises:
         OSError: if it cannot be written.
     """
     if isinstance(files, fs.LocalFileSystem):
-        write_durably(root, path, parts, syncs_name=syncs_name)
+        write_durably(root, path, parts, syncs_name=syncs_name, is_contended=is_contended)
         return
     with files.open_output_stream(path) as out:
         for part in parts:
@@ -262,7 +269,8 @@ class StateDirectory:
     def _write_names(self) -> None:
         for path, name in self._names.items():
             if self._files.get_file_info(path).type == fs.FileType.NotFound:
-                self._write(path, [name.encode("utf-8", "surrogatepass")])
+                content = [name.encode("utf-8", "surrogatepass")]
+                write_file(self._files, self._root, path, content, is_contended=True)
         self._names = {}
 
     def _write(self, path: str, parts: Iterable[bytes | memoryview]) -> None:
