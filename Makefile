@@ -71,6 +71,7 @@ alone: $(VENV)/installed  ## the integration tests that need the whole machine
 campaigns: $(VENV)/installed  ## campaigns of faults, of each kind; KILLS=15 for each sink and protocol, SEED=7
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m integration_tests.campaign kafka delta --kind windows --storage s3 --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind zombies --kills $(KILLS) --resets $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres --kind savepoints --kills $(KILLS) --savepoints $(SAVEPOINTS) --nodes 3 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign.processors --faults $(KILLS) $(if $(SEED),--seed $(SEED))

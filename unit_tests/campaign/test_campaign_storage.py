@@ -16,7 +16,7 @@ from component_tests.lossy_proxy import COMMITTED, LossyProxy
 from component_tests.object_store import StoreFaults
 from integration_tests.campaign import storage as campaign_storage
 from integration_tests.campaign.settings import parser, replay_command, settings_of, turns_of
-from integration_tests.campaign.storage import SHARES, CampaignStorage
+from integration_tests.campaign.storage import MIN_REQUESTS, SHARES, CampaignStorage
 from integration_tests.campaign.turns import STORE_VICTIMS
 
 
@@ -50,7 +50,7 @@ def test_the_command_that_repeats_a_campaign_has_its_storage() -> None:
 
 
 def test_each_fault_of_the_store_has_a_share_and_a_mode() -> None:
-    assert set(SHARES) == set(STORE_VICTIMS) == {f"store-{it}" for it in object_store.FAULTS}
+    assert set(SHARES) == set(MIN_REQUESTS) == set(STORE_VICTIMS) == {f"store-{it}" for it in object_store.FAULTS}
 
 
 def test_a_share_of_the_requests_has_the_fault_and_is_counted() -> None:
