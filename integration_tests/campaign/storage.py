@@ -72,7 +72,7 @@ class CampaignStorage:
                 copying.start()
                 self._exit.callback(copying.join, 30)
                 self._exit.callback(self._stopped.set)
-        elif self._sink == "postgres" and self._is_lossy:
+        if self._sink == "postgres" and self._is_lossy:
             # Imported late: only campaigns with PostgreSQL need psycopg.
             from psycopg.conninfo import conninfo_to_dict, make_conninfo
 

@@ -74,6 +74,13 @@ def test_a_fault_that_the_storage_cannot_have_is_an_error(tmp_path: Path, fault:
             storage.ways[fault]()
 
 
+def test_the_states_of_queries_that_write_to_postgresql_can_be_on_the_store(tmp_path: Path) -> None:
+    conninfo = "host=127.0.0.1 port=1 dbname=x"
+    with CampaignStorage("postgres", conninfo, tmp_path, ["commit-answer"], "s3", lambda _: None) as storage:
+        assert storage.to != conninfo
+        assert storage.state_location.startswith("s3://")
+
+
 def test_a_fault_that_does_not_happen_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign_storage, "_FAULT_S", 0.05)
     conninfo = "host=127.0.0.1 port=1 dbname=x"
