@@ -43,11 +43,16 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def documented_command(bootstrap: str, database: str) -> str:
+def documented_command(bootstrap: str, database: str, hdfs: str) -> str:
     """The commands of the page, with the addresses of the test."""
     section = _PAGE.partition("\nYARN\n----\n")[2]
     (block,) = re.findall(r"::\n\n((?: {4}.*\n)+)", section.partition("\n**HDFS.**")[0])
-    for documented, used in (("kafka-1:9092", bootstrap), ("postgresql://board@postgres/flights", f"'{database}'")):
+    addresses = {
+        "kafka-1:9092": bootstrap,
+        "postgresql://board@postgres/flights": f"'{database}'",
+        "hdfs://namenode:8020": hdfs,
+    }
+    for documented, used in addresses.items():
         assert block.count(documented) == 1, documented
         block = block.replace(documented, used)
     return str(block)
@@ -85,7 +90,7 @@ def test_X2_an_executor_and_the_application_master_are_killed(
         bootstrap = kafka.bootstrap_servers
         create_topic(AdminClient({"bootstrap.servers": bootstrap}), "flights", PARTITIONS, {"retention.ms": "-1"})
         run = Run(bootstrap, "hours", tmp_path, {"flights": "flights"})
-        command = documented_command(bootstrap, postgres)
+        command = documented_command(bootstrap, postgres, yarn.hdfs_uri)
         submitted = yarn.submit(command, log=tmp_path / "log", environment=outside_environment(), directory=packed)
         with submitted as program:
             try:
