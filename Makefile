@@ -78,12 +78,14 @@ campaigns: $(VENV)/installed  ## campaigns of faults, of each kind, on three bro
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) --nodes 3 $(CAMPAIGNS)
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind stateful --kills $(KILLS) --nodes 3 $(CAMPAIGNS)
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) --nodes 3 $(CAMPAIGNS)
+	$(BIN)/python -m integration_tests.campaign kafka delta --kind windows --storage s3 --kills $(KILLS) --nodes 3 $(CAMPAIGNS)
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind zombies --kills $(KILLS) --resets $(KILLS) --nodes 3 $(CAMPAIGNS)
 	$(BIN)/python -m integration_tests.campaign kafka postgres --kind savepoints --kills $(KILLS) --savepoints $(SAVEPOINTS) --nodes 3 $(CAMPAIGNS)
 	$(BIN)/python -m integration_tests.campaign.processors --faults $(KILLS) $(CAMPAIGNS)
 
 controls: $(VENV)/installed  ## campaigns with a disabled protection, in half an hour: each must find the anomaly that it leaves; ONLY='fence order', SEED=7
 	$(BIN)/python -m integration_tests.campaign.controls $(if $(ONLY),--only $(ONLY)) $(CAMPAIGNS)
+
 
 hostile: $(VENV)/installed  ## a million hostile records through each sink; SEED=7
 	$(BIN)/python -m integration_tests.hostile_topic kafka postgres delta $(if $(SEED),--seed $(SEED))

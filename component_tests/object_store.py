@@ -8,25 +8,77 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import random
+import socket
 import subprocess
 import sys
 import threading
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 from types import TracebackType
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 from urllib.request import Request, urlopen
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 BUCKET = "bucket"
-#: Keys without an object: requests of a test to control and inspect the store.
-_LOSE, _SIZES, _READS = "-/lose", "-/sizes", "-/reads"
+#: Keys without an object: requests of a test to control and inspect the store. They have no faults.
+_LOSE, _SIZES, _READS, _FAULTS, _RAW = "-/lose", "-/sizes", "-/reads", "-/faults", "-/raw/"
+#: The faults of requests. ``errors``: the response is an error, and the request has no effect. ``slow``: the request takes effect
+#: after a pause, which is longer than the timeout of clients. ``lost``: the request takes effect, and its
+#: connection breaks without a response.
+FAULTS = ("errors", "slow", "lost")
+#: Longer than the request timeout of Amazon's client, which is 3 s.
+_SLOW_S = 4.0
+
+
+class StoreFaults:
+    """Decides which requests of a store have a fault, and counts them.
+
+    >>> faults = StoreFaults()
+    >>> faults.set("errors", share=1.0)
+    >>> faults.next("PUT") in (500, 503), dict(faults.counts)
+    (True, {'errors PUT': 1})
+    """
+
+    def __init__(self) -> None:
+        self._mode, self._share = "", 0.0
+        self._random, self._lock = random.Random(1), threading.Lock()
+        #: The faults so far, by their name and the method of their request.
+        self.counts: Counter[str] = Counter()
+
+    def set(self, mode: str, share: float) -> None:
+        """Begins a fault, or ends all faults.
+
+        Args:
+            mode: one of :data:`FAULTS`, or empty.
+            share: the share of the requests that have it, from 0 to 1.
+        """
+        with self._lock:
+            self._mode, self._share = mode, share
+
+    def next(self, method: str) -> int | str:
+        """The fault of a request: a status, ``slow``, ``lost``, or empty."""
+        with self._lock:
+            if not self._mode or self._random.random() >= self._share:
+                return ""
+            self.counts[f"{self._mode} {method}"] += 1
+            return self._random.choice((500, 503)) if self._mode == "errors" else self._mode
+
+
+class _Rejected(Exception):
+    """The request has no effect, and its response is an error."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 class _Store:
@@ -93,13 +145,27 @@ def _joined_chunks(chunked: BufferedIOBase) -> bytes:
     return content
 
 
+def _with_faults(serve: Callable[[_Handler], None]) -> Callable[[_Handler], None]:
+    def served(self: _Handler) -> None:
+        # A connection has several requests.
+        self.fault = ""
+        try:
+            serve(self)
+        except _Rejected as e:
+            self._answer(e.status, "<Error><Code>InternalError</Code></Error>")
+
+    return served
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     # Each response is sent immediately and completely.
     wbufsize = -1
     disable_nagle_algorithm = True
-    store = _Store()
+    store, faults = _Store(), StoreFaults()
     latency_s = 0.0
+    #: The fault of the request.
+    fault: int | str = ""
 
     def log_message(self, format: str, *args: Any) -> None:
         """Disables the log."""
@@ -120,10 +186,23 @@ class _Handler(BaseHTTPRequestHandler):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if "aws-chunked" in (self.headers.get("Content-Encoding") or ""):
             body = _joined_chunks(io.BytesIO(body))
-        return unquote(parts.path).removeprefix(f"/{BUCKET}").removeprefix("/"), query, body
+        key = unquote(parts.path).removeprefix(f"/{BUCKET}").removeprefix("/")
+        if not key.startswith("-/"):
+            self.fault = self.faults.next(self.command)
+            if isinstance(self.fault, int):
+                status, self.fault = self.fault, ""
+                raise _Rejected(status)
+            # A client that does not wait sends the request again, before this one takes effect.
+            time.sleep(_SLOW_S if self.fault == "slow" else 0)
+        return key, query, body
 
     def _answer(self, status: int, body: str | bytes = b"", **headers: str) -> None:
         data = body.encode() if isinstance(body, str) else body
+        if self.fault == "lost":
+            self.close_connection = True
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+            return
         self.send_response(status)
         self.send_header("Content-Length", headers.pop("content_length", str(len(data))))
         for name, value in headers.items():
@@ -132,13 +211,20 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    def do_GET(self) -> None:
+    def _get(self) -> None:
         key, query, _ = self._request()
         if key == _SIZES:
             self._answer(200, json.dumps({name: len(body) for name, body in self.store.objects.items()}))
             return
         if key == _READS:
             self._answer(200, json.dumps(self.store.reads))
+            return
+        if key == _FAULTS:
+            self._answer(200, json.dumps(self.faults.counts))
+            return
+        if key.startswith(_RAW):
+            raw = self.store.objects.get(key.removeprefix(_RAW))
+            self._answer(200 if raw is not None else 404, raw or b"")
             return
         if "list-type" in query:
             names = ("prefix", "delimiter", "start-after")
@@ -160,13 +246,23 @@ class _Handler(BaseHTTPRequestHandler):
         end = min(int(last) + 1, len(body)) if first and last else len(body)
         self._answer(206, body[begin:end], **about, Content_Range=f"bytes {begin}-{end - 1}/{len(body)}")
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
+    @_with_faults
+    def do_GET(self) -> None:
+        self._get()
 
+    @_with_faults
+    def do_HEAD(self) -> None:
+        self._get()
+
+    @_with_faults
     def do_PUT(self) -> None:
         key, query, body = self._request()
         if key == _LOSE:
             self.store.lose_answers_for = body.decode()
+            self._answer(200)
+            return
+        if key == _FAULTS:
+            self.faults.set(**json.loads(body))
             self._answer(200)
             return
         if "uploadId" in query:
@@ -175,6 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._answer(self.store.put(key, body, only_new=self.headers.get("If-None-Match") == "*"), ETag=_etag(body))
 
+    @_with_faults
     def do_POST(self) -> None:
         key, query, body = self._request()
         if "uploads" in query:
@@ -200,10 +297,20 @@ class _Handler(BaseHTTPRequestHandler):
             found = "".join(f"<Deleted><Key>{escape(it)}</Key></Deleted>" for it in keys)
             self._answer(200, f"<DeleteResult>{found}</DeleteResult>")
 
+    @_with_faults
     def do_DELETE(self) -> None:
         key, _, _ = self._request()
         self.store.objects.pop(key, None)
         self._answer(204)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Writes no error of a client that has closed its connection."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def location_at(address: str, path: str) -> str:
@@ -255,6 +362,21 @@ class ObjectStore:
         """Writes to keys with this suffix succeed, and their responses are an error."""
         urlopen(Request(f"{self.url}/{_LOSE}", ending.encode(), method="PUT")).close()
 
+    def set_faults(self, mode: str, share: float) -> None:
+        """See :meth:`StoreFaults.set`."""
+        body = json.dumps({"mode": mode, "share": share}).encode()
+        urlopen(Request(f"{self.url}/{_FAULTS}", body, method="PUT")).close()
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """See :attr:`StoreFaults.counts`."""
+        return self._counts(_FAULTS)
+
+    def content(self, key: str) -> bytes:
+        """An object. No fault hits this request."""
+        with urlopen(f"{self.url}/{_RAW}{quote(key)}") as answer:
+            return bytes(answer.read())
+
     @property
     def sizes(self) -> dict[str, int]:
         """The size of every object, in bytes."""
@@ -282,8 +404,7 @@ class ObjectStore:
 
 if __name__ == "__main__":
     _Handler.latency_s = int(sys.argv[1]) / 1000
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), _Handler)
     sys.stdout.write(f"{server.server_address[1]}\n")
     sys.stdout.flush()
     server.serve_forever()

@@ -7,6 +7,7 @@ PySpark's wheel has Hadoop's client and Spark's part of YARN. The cluster comes 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ _NEEDED = (
     "org.bouncycastle:bcpkix-jdk18on:1.78.1",
     "org.bouncycastle:bcutil-jdk18on:1.78.1",
 )
+_LOG = "cluster.log"
 _APPLICATION_MASTER, _EXECUTOR = "yarn.ApplicationMaster", "YarnCoarseGrainedExecutorBackend"
 
 
@@ -63,13 +65,19 @@ class YarnCluster:
             "SPARK_HOME": str(_HOME),
         }
 
+    @property
+    def hdfs_uri(self) -> str:
+        """The URI of its file system."""
+        written = (self.directory / "conf" / "core-site.xml").read_text(encoding="utf-8")
+        return str(next(it for it in re.findall(r"<value>(hdfs://[^<]+)</value>", written)))
+
     @contextmanager
-    def submit(self, *arguments: str, log: Path, environment: Mapping[str, str], directory: Path) -> Iterator[Program]:
-        """Runs a program in cluster mode with two executors. The program of ``spark-submit`` waits for its end.
+    def submit(self, command: str, *, log: Path, environment: Mapping[str, str], directory: Path) -> Iterator[Program]:
+        """Runs a shell command with ``spark-submit``, which waits for the end of its program. Programs have two executors.
 
         Args:
-            arguments: options of ``spark-submit``, the program, and its arguments.
-            log: the file for the output of ``spark-submit``.
+            command: the command.
+            log: the file for its output.
             environment: its environment variables.
             directory: its working directory.
         """
@@ -85,9 +93,17 @@ class YarnCluster:
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
         }
-        options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-        command = [f"{_HOME}/bin/spark-submit", "--master", "yarn", "--deploy-mode", "cluster", *options, *arguments]
-        with running_command(command, log, {**environment, **self.client_environment}, directory) as program:
+        # The settings of a cluster, so that the command is that of a user.
+        defaults = self.directory / "spark" / "spark-defaults.conf"
+        defaults.parent.mkdir(exist_ok=True)
+        defaults.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        own = {
+            **environment,
+            **self.client_environment,
+            "SPARK_CONF_DIR": str(defaults.parent),
+            "PATH": f"{_HOME}/bin:{environment['PATH']}",
+        }
+        with running_command(["bash", "-c", f"set -e\n{command}"], log, own, directory) as program:
             yield program
 
     def application_masters(self) -> list[psutil.Process]:
@@ -120,6 +136,25 @@ def yarn_cluster(directory: Path) -> Iterator[YarnCluster]:
     Args:
         directory: the directory of its files.
     """
+    with _started(directory) as java_home:
+        try:
+            yield YarnCluster(directory, java_home)
+        finally:
+            for it in (*_java_processes(_APPLICATION_MASTER), *_java_processes(_EXECUTOR)):
+                it.kill()
+
+
+@contextmanager
+def hdfs_cluster(directory: Path) -> Iterator[str]:
+    """Starts HDFS without YARN, as :func:`yarn_cluster`. Yields its URI, such as ``hdfs://localhost:8020``."""
+    with _started(directory, "hdfs"):
+        (uri,) = (it for it in (directory / _LOG).read_text().splitlines() if it.startswith("hdfs://"))
+        yield uri
+
+
+@contextmanager
+def _started(directory: Path, *arguments: str) -> Iterator[Path]:
+    """Starts the process of a cluster. Yields the home of its Java."""
     java = find_java()
     version = next((_HOME / "jars").glob("hadoop-client-api-*.jar")).stem.removeprefix("hadoop-client-api-")
     coordinates = (f"org.apache.hadoop:hadoop-client-minicluster:{version}", *_NEEDED)
@@ -129,11 +164,11 @@ def yarn_cluster(directory: Path) -> Iterator[YarnCluster]:
         pytest.skip(f"Hadoop's mini cluster cannot be downloaded: {e}")
     jars = [str(found.directory / name) for name in found.jars]
     java_home = _home_of(java)
-    log = directory / "cluster.log"
+    log = directory / _LOG
     command = [str(java_home / "bin" / "java"), *_OPENS, "-Xmx512m", "-cp", ":".join([*jars, f"{_HOME}/jars/*"])]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, str(_SOURCE), str(directory)],
+            [*command, str(_SOURCE), str(directory), *arguments],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -146,8 +181,8 @@ def yarn_cluster(directory: Path) -> Iterator[YarnCluster]:
                 assert process.poll() is None, log.read_text(errors="replace")[-6_000:]
                 return "\nready\n" in f"\n{log.read_text(errors='replace')}"
 
-            wait_until(is_ready, "YARN runs", 120)
-            yield YarnCluster(directory, java_home)
+            wait_until(is_ready, "YARN and HDFS run", 240)
+            yield java_home
         finally:
             assert process.stdin is not None
             process.stdin.close()
@@ -155,8 +190,6 @@ def yarn_cluster(directory: Path) -> Iterator[YarnCluster]:
                 process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
-            for it in (*_java_processes(_APPLICATION_MASTER), *_java_processes(_EXECUTOR)):
-                it.kill()
 
 
 def _home_of(java: Java) -> Path:

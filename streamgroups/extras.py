@@ -28,6 +28,7 @@ EXTRAS = {
     "prometheus_client": "metrics",
     "psycopg": "postgres",
     "deltalake": "delta",
+    "hdfs_native": "hdfs",
     "fastavro": "avro",
     "jsonschema_rs": "jsonschema",
     "httpx2": "registry",

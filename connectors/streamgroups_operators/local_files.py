@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -20,7 +21,9 @@ _DURABLE: set[str] = set()
 _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}
 
 
-def write_durably(root: str, path: str, chunks: Iterable[bytes | memoryview], *, syncs_name: bool = True) -> None:
+def write_durably(
+    root: str, path: str, chunks: Iterable[bytes | memoryview], *, syncs_name: bool = True, is_contended: bool = False
+) -> None:
     """Writes a file. It is visible as a whole, or not at all.
 
     Args:
@@ -28,6 +31,7 @@ def write_durably(root: str, path: str, chunks: Iterable[bytes | memoryview], *,
         path: the file, below ``root``.
         chunks: the content, in order.
         syncs_name: whether its directory is synced. Without it, the caller syncs it once after several files.
+        is_contended: whether other processes can write the same file at once.
 
     Raises:
         OSError: if it cannot be written. An unfinished file is removed.
@@ -35,7 +39,7 @@ def write_durably(root: str, path: str, chunks: Iterable[bytes | memoryview], *,
     directory, name = os.path.split(path)
     make_durable(root, directory)
     is_shared = _is_shared(root)
-    unfinished = f"{directory}/.{name}"
+    unfinished = f"{directory}/.{name}" + (f".{uuid.uuid4().hex}" if is_contended else "")
     try:
         with open(unfinished, "wb", opener=_for_owner) as out:
             if is_shared:

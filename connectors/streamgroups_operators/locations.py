@@ -1,8 +1,8 @@
-"""The storage of state files: a local directory, or any file system that Arrow reads.
+"""The storage of state files: a local directory, HDFS, or any file system that Arrow reads.
 
 Created by ``streamgroups_spark`` in tasks and on the driver, and by ``streamgroups state``. Implements
 :class:`streamgroups.state.state_files.StateFiles`. An object store makes an object visible as a whole, so no file is
-renamed there. In a local directory ``local_files`` makes a file durable.
+renamed there. In a local directory ``local_files`` makes a file durable, and on HDFS ``hdfs`` renames it.
 
 The files of an operator are in ``<location>/<group>/<operator>``. The directory of a very long name has a hash instead, and
 contains a file with the name (:mod:`streamgroups.path_names`).
@@ -25,6 +25,7 @@ from streamgroups.errors import InvalidOption, StateUnreachable
 from streamgroups.path_names import is_hashed, name_of, path_part
 from streamgroups.state.file_ages import StoredFile, Survey
 from streamgroups.state.file_names import StateFileName
+from streamgroups_operators.hdfs import is_hdfs, is_hdfs_uri, open_hdfs, write_and_rename
 from streamgroups_operators.local_files import make_durable, sync_directory, write_durably
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
@@ -46,6 +47,7 @@ def open_location(location: str) -> tuple[fs.FileSystem, str]:
     Raises:
         OSError: if the file system cannot be reached.
         ValueError: if Arrow does not support the file system.
+        MissingExtra: if it is HDFS, and no client of HDFS is there.
 
     >>> open_location("file:/data/state")[1]
     '/data/state'
@@ -53,7 +55,7 @@ def open_location(location: str) -> tuple[fs.FileSystem, str]:
     is_directory, location = is_local(location), _LOCAL.sub("", location)
     if is_directory:
         return fs.LocalFileSystem(), os.path.abspath(location)
-    files, path = _from_uri(_S3.sub("s3:", location))
+    files, path = open_hdfs(location) if is_hdfs_uri(location) else _from_uri(_S3.sub("s3:", location))
     return files, path.rstrip("/")
 
 
@@ -155,7 +157,13 @@ def opened(location: str, what: str = "state") -> tuple[fs.FileSystem, str]:
 
 
 def write_file(
-    files: fs.FileSystem, root: str, path: str, parts: Iterable[bytes | memoryview], *, syncs_name: bool = True
+    files: fs.FileSystem,
+    root: str,
+    path: str,
+    parts: Iterable[bytes | memoryview],
+    *,
+    syncs_name: bool = True,
+    is_contended: bool = False,
 ) -> None:
     """Writes a file, which is visible as a whole. A local file is durable, and so is an object.
 
@@ -165,12 +173,16 @@ def write_file(
         path: the file, below ``root``.
         parts: the content, in order.
         syncs_name: whether the name of a local file is durable, too.
+        is_contended: whether other processes can write the same file at once.
 
     Raises:
         OSError: if it cannot be written.
     """
     if isinstance(files, fs.LocalFileSystem):
-        write_durably(root, path, parts, syncs_name=syncs_name)
+        write_durably(root, path, parts, syncs_name=syncs_name, is_contended=is_contended)
+        return
+    if is_hdfs(files):
+        write_and_rename(files, path, parts, is_contended=is_contended)
         return
     with files.open_output_stream(path) as out:
         for part in parts:
@@ -228,7 +240,7 @@ class StateDirectory:
     def write_parts(self, file: StateFileName, parts: Iterable[bytes]) -> None:
         """Writes a file whose content does not fit into memory.
 
-        An error in between leaves no file. A local file that existed before stays.
+        An error in between leaves no file. A file that existed before stays, except on an object store.
 
         Its name is durable after :meth:`sync`. :meth:`create` precedes calls of several threads.
 
@@ -240,8 +252,8 @@ class StateDirectory:
             try:
                 write_file(self._files, self._root, self._file(file), parts, syncs_name=False)
             except BaseException:
-                # An object store completes the upload when the stream is closed. A local file has another name until then.
-                if not isinstance(self._files, fs.LocalFileSystem):
+                # An object store completes the upload when the stream is closed. Other files have another name until then.
+                if not isinstance(self._files, fs.LocalFileSystem) and not is_hdfs(self._files):
                     with suppress(OSError):
                         self._files.delete_file(self._file(file))
                 raise
@@ -262,7 +274,8 @@ class StateDirectory:
     def _write_names(self) -> None:
         for path, name in self._names.items():
             if self._files.get_file_info(path).type == fs.FileType.NotFound:
-                self._write(path, [name.encode("utf-8", "surrogatepass")])
+                content = [name.encode("utf-8", "surrogatepass")]
+                write_file(self._files, self._root, path, content, is_contended=True)
         self._names = {}
 
     def _write(self, path: str, parts: Iterable[bytes | memoryview]) -> None:

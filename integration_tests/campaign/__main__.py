@@ -34,6 +34,7 @@ from integration_tests.campaign.results import Result, here
 from integration_tests.campaign.running import campaign
 from integration_tests.campaign.settings import Settings, parser, replay_command, settings_of, turns_of
 from integration_tests.campaign.shrinking import shrunk
+from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import target
 from integration_tests.campaign.turns import Turn
 from integration_tests.campaign.verdict import Verdict
@@ -77,7 +78,11 @@ def _run(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, tur
     """Runs the turns, prints the verdict and stores the result."""
     directory = Path(tempfile.mkdtemp(prefix=f"campaign-{sink}-"))
     began_s, kind = time.monotonic(), settings.kind
-    with target(sink, kafka.bootstrap_servers, directory) as (to, read_back):
+    report = partial(print, file=sys.stderr, flush=True)
+    with (
+        target(sink, kafka.bootstrap_servers, directory) as (to, read_back),
+        CampaignStorage(sink, to, directory, {fault for _, fault in turns}, settings.storage, report) as storage,
+    ):
         verdict = campaign(
             kafka.bootstrap_servers,
             directory,
@@ -96,7 +101,8 @@ def _run(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, tur
             seed=settings.seed,
             n_savepoints=settings.n_savepoints if kind == "savepoints" else 0,
             max_lag_s=settings.max_lag_s,
-            report=partial(print, file=sys.stderr, flush=True),
+            storage=storage,
+            report=report,
         )
     took_s = round(time.monotonic() - began_s)
     result = _result(kafka.version, settings, sink, protocol, verdict, took_s)

@@ -17,6 +17,7 @@ from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.network_faults import Network, is_of_network
 from integration_tests.campaign.resets import RequestedResets
 from integration_tests.campaign.single_processes import PARTS, SingleProcesses
+from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import patiently
 from integration_tests.campaign.turns import AT_RANDOM, EXECUTOR_VICTIMS, STALL, needs_rebalance, needs_reset
 from integration_tests.campaign.windows import Resets
@@ -54,6 +55,7 @@ class FaultInjector:
         history: records the faults.
         seed: the seed of random times and processes.
         network: the connections of the members.
+        storage: the storage of the queries, if it is a target of faults.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class FaultInjector:
         history: CampaignHistory,
         network: Network,
         seed: int = 1,
+        storage: CampaignStorage | None = None,
     ) -> None:
         directory.mkdir(parents=True)
         self._history, self._network = history, network
@@ -102,6 +105,9 @@ class FaultInjector:
             **{f"freeze-{part}": partial(self._freeze, part) for part in (*PARTS, "poll")},
             STALL: lambda _, __: None,
         }
+        self._storage = storage
+        if storage is not None:
+            self._ways |= {name: partial(_begin, begin) for name, begin in storage.ways.items()}
 
     def add(self, ways: Mapping[str, Callable[[int, CampaignMember], None]]) -> None:
         """Adds faults by their names. The arguments are the id of the process at the point and its member."""
@@ -147,6 +153,8 @@ class FaultInjector:
         self._restore_node(victim)
         if is_of_network(victim):
             self._network.finish(self.all_are_up, lambda other: self._members[other].kill())
+        if self._storage is not None:
+            self._storage.finish(victim, self.all_are_up)
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
         self._history.healed(point, victim)
@@ -262,6 +270,10 @@ def _add_partition(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     n_partitions = len(admin.list_topics(topic, timeout=10).topics[topic].partitions)
     admin.create_partitions([NewPartitions(topic, n_partitions + 1)])[topic].result(30)
+
+
+def _begin(begin: Callable[[], None], _: int, __: CampaignMember) -> None:
+    begin()
 
 
 def _crash_server(conninfo: str) -> None:

@@ -38,7 +38,7 @@ def sink_of(config: dict[str, Any]) -> Any:
         return sg.KafkaSink(bootstrap_servers=servers, topic=topic, transaction_timeout=timeout, settings=settings)
     if config["sink"] == "postgres":
         return sg.PostgresSink(conninfo=config["to"], table="board")
-    return sg.DeltaSink(uri=config["to"])
+    return sg.DeltaSink(uri=config["to"], storage_options=config.get("storage_options", {}))
 
 
 def output(source: DataFrame, sink: str) -> DataFrame:

@@ -26,6 +26,7 @@ from integration_tests.campaign.planted import Planted
 from integration_tests.campaign.resets import MAX_BATCH, RequestedResets
 from integration_tests.campaign.savepoints import creation_of
 from integration_tests.campaign.settings import MAX_LAG_S
+from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import ReadBack, create, patiently
 from integration_tests.campaign.turns import EXECUTOR_VICTIMS, STALL, WINDOWS_KINDS, Turn
 from integration_tests.campaign.verdict import Verdict, judged, judged_by_order, without_the_rest
@@ -72,6 +73,7 @@ def campaign(
     seed: int = 1,
     n_savepoints: int = 0,
     max_lag_s: float = MAX_LAG_S,
+    storage: CampaignStorage | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Runs a campaign.
@@ -95,6 +97,7 @@ def campaign(
         n_savepoints: the number of complete savepoints, with ``kind="savepoints"``.
         max_lag_s: the longest permitted time until the group has read all records, in seconds. The campaign waits twice as long,
             so that its history decides I8.
+        storage: the storage of the queries, if it is a target of faults, or an object store.
         report: called with a description of each turn.
 
     A campaign that does not settle has a verdict too: if no process reaches a point, or the queries do not read to the end
@@ -111,6 +114,7 @@ def campaign(
     record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of} if has_windows else {}
     record["on_acknowledged"] = history.inputs.acknowledged
     planted = Planted()
+    target = storage.to if storage else to
     options = {
         # First, so that a login replaces a planted password.
         **{f"kafka.{name}": value for name, value in planted.settings.items()},
@@ -123,7 +127,7 @@ def campaign(
         **({"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}),
         "kafka.max.poll.interval.ms": "60000",
         "maxOffsetsPerTrigger": str(MAX_BATCH),
-        "stateLocation": str(machine.storage / "states"),
+        "stateLocation": storage.state_location if storage and storage.is_remote else str(machine.storage / "states"),
         "historyDir": str(history.members),
         **({"membership": "exclusive"} if kind == "stateful" else {}),
         **({"leaseTimeout": LEASE} if any(victim == STALL for _, victim in turns) else {}),
@@ -131,7 +135,8 @@ def campaign(
     config = {
         "bootstrap": bootstrap,
         "sink": sink,
-        "to": planted.conninfo(to) if sink == "postgres" else to,
+        "to": planted.conninfo(target) if sink == "postgres" else target,
+        "storage_options": storage.storage_options if storage else {},
         "settings": planted.settings,
         "environment": planted.environment,
         "options": options,
@@ -174,6 +179,7 @@ def campaign(
         history,
         network,
         seed,
+        storage,
     )
     injector.add(machine.faults(directory / "deaths", members, injector.all_are_up))
     kills = Counter[Turn]()
@@ -242,6 +248,8 @@ def campaign(
         if happened := network.counts():
             report(f"the proxies: {happened}")
         history.gather()
+    if storage:
+        storage.copy()
     # The positions after the last commit of the members.
     observer.finish()
     history.searched(planted.search(directory))

@@ -21,7 +21,9 @@ from integration_tests.campaign.turns import (
     SELECTABLE,
     SINK_VICTIMS,
     STATE_SABOTAGES,
+    STORE_VICTIMS,
     VICTIMS_OF,
+    WINDOWS_KINDS,
     Turn,
     all_turns,
     revealing_turns,
@@ -58,6 +60,7 @@ class Settings:
         turns: the points and their faults; empty: those of the seed.
         is_shrunk: whether a failing campaign is repeated with fewer faults.
         max_shrink_runs: the maximum number of these runs.
+        storage: where states of windows and tables of Delta are: ``disk`` or ``s3``, an object store of the campaign.
     """
 
     kind: str
@@ -79,6 +82,7 @@ class Settings:
     turns: tuple[Turn, ...]
     is_shrunk: bool
     max_shrink_runs: int
+    storage: str
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -130,6 +134,12 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     )
     made.add_argument("--shrink", action="store_true", help="repeat a failing campaign with fewer faults")
     made.add_argument("--shrink-runs", type=int, default=20, help="the maximum number of these campaigns")
+    made.add_argument(
+        "--storage",
+        choices=("disk", "s3"),
+        default="disk",
+        help="of states of windows and of tables of Delta; s3 has faults",
+    )
     return made
 
 
@@ -170,6 +180,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
         turns=tuple(given.turns),
         is_shrunk=given.shrink,
         max_shrink_runs=given.shrink_runs,
+        storage=given.storage,
     )
 
 
@@ -183,7 +194,9 @@ def turns_of(settings: Settings, sink: str, protocol: str) -> list[Turn]:
         # The campaigns with both protocols have other points.
         skipped = settings.kills if protocol == "consumer" else 0
         return zombie_turns(sink, settings.kills, settings.n_resets, settings.seed, skipped=skipped)
-    allowed = (*VICTIMS_OF[settings.kind], *SINK_VICTIMS[sink], *EXPLICIT_VICTIMS)
+    has_store = settings.storage == "s3" and (sink == "delta" or settings.kind in WINDOWS_KINDS)
+    of_storage = (*SINK_VICTIMS[sink], *(STORE_VICTIMS if has_store else ()))
+    allowed = (*VICTIMS_OF[settings.kind], *of_storage, *EXPLICIT_VICTIMS)
     possible = [victim for victim in settings.victims if victim in allowed]
     return all_turns(sink, settings.kills, possible, settings.seed, settings.kind, protocol)
 
@@ -212,6 +225,7 @@ def replay_command(settings: Settings, sink: str, protocol: str) -> str:
         "--resets": (settings.n_resets, 0),
         "--per-second": (settings.per_second, 400),
         "--max-lag": (settings.max_lag_s, MAX_LAG_S),
+        "--storage": (settings.storage, "disk"),
     }
     given |= {"--savepoints": (settings.n_savepoints, 15)} if settings.kind == "savepoints" else {}
     for name, (value, default) in given.items():

@@ -87,13 +87,17 @@ VICTIMS_OF = {
     "savepoints": WINDOWS_VICTIMS,
 }
 #: The faults of a sink. ``server``: a process of the server is killed; the server closes all connections and recovers.
-#: ``answer``: lose the response to a commit that has succeeded. Of Kafka, ``response:EndTxn`` does this.
-SINK_VICTIMS = {"kafka": (), "postgres": ("server", "answer"), "delta": ("answer",)}
+#: ``answer``: lose the response to a commit that has succeeded. Of Kafka, ``response:EndTxn`` does this. ``commit-answer``: the server
+#: has executed the next COMMIT, and its response is lost with its connection.
+SINK_VICTIMS = {"kafka": (), "postgres": ("server", "answer", "commit-answer"), "delta": ("answer",)}
+#: The faults of an object store, with ``--storage s3``. ``store-errors``: requests fail with the status 500 or 503. ``store-slow``: they
+#: take effect after the timeout of their client. ``store-lost``: they take effect, and their responses are lost.
+STORE_VICTIMS = ("store-errors", "store-slow", "store-lost")
 #: The faults that only ``--turns`` selects. ``stall``: the process stays at the point until the end of the campaign, and its member
 #: loses its partitions at the end of its lease.
 STALL = "stall"
 #: All faults that can be selected.
-SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server", "answer")
+SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server", "answer", "commit-answer", *STORE_VICTIMS)
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
 #: ledger. ``fence``: the check that rejects a batch of a replaced member. ``batch-id``: identify batches by number
 #: instead of by offsets. Of windows, ``state-offset``: load the state of the offset. ``state-segment``: name all segments

@@ -1,5 +1,7 @@
-// YARN with two node managers and HDFS with one data node in this process, for test_yarn.py: MiniYarn DIRECTORY
+// YARN with two node managers and HDFS with one data node in this process, for test_yarn.py and test_state_on_hdfs.py:
+// MiniYarn DIRECTORY [hdfs]
 //
+// With the second argument there is no YARN.
 // Writes the configuration of clients to DIRECTORY/conf, and prints "ready". Ends with its standard input.
 
 import java.io.File;
@@ -32,12 +34,20 @@ public class MiniYarn {
     hdfs.set(MiniDFSCluster.HDFS_MINIDFS_BASEDIR, new File(root, "hdfs").getPath());
     MiniDFSCluster dfs = new MiniDFSCluster.Builder(hdfs).numDataNodes(1).build();
     dfs.waitActive();
+    if (args.length > 1) {
+      System.out.println("\n" + dfs.getURI());
+      System.out.println("ready");
+      while (System.in.read() >= 0) {}
+      dfs.shutdown();
+      return;
+    }
     YarnConfiguration yarn = new YarnConfiguration(hdfs);
     yarn.set("fs.defaultFS", dfs.getURI().toString());
     // Containers of Python processes reserve more virtual memory than they use.
     yarn.setBoolean("yarn.nodemanager.vmem-check-enabled", false);
     yarn.setBoolean("yarn.nodemanager.pmem-check-enabled", false);
     yarn.setInt("yarn.scheduler.minimum-allocation-mb", 128);
+    yarn.setInt("yarn.resourcemanager.am.max-attempts", 4);
     yarn.setInt("yarn.nodemanager.resource.memory-mb", 4096);
     yarn.setInt("yarn.nodemanager.resource.cpu-vcores", 4);
     yarn.setFloat("yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage", 99.5f);

@@ -245,3 +245,19 @@ def test_S10_ages_are_those_of_the_storage(tmp_path: Path) -> None:
         assert 110_000 < age_ms < 3_600_000
     files.delete_unfinished([SECOND, FIRST])
     assert [path.name for path in directory.iterdir()] == [str(FIRST)]
+
+
+def test_S10_two_tasks_write_the_name_of_a_directory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have found no name. The second one writes it while the first one does."""
+    name, replace = "x" * 300, os.replace
+    one, other = (files_below(str(tmp_path), name) for _ in range(2))
+
+    def rename(old: str, new: str) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        other.write(SECOND, memoryview(b"two"))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", rename)
+    one.write(FIRST, memoryview(b"one"))
+    assert directories_at(str(tmp_path)) == [name]
+    assert files_below(str(tmp_path), name).list() == {FIRST: 3, SECOND: 3}
