@@ -27,6 +27,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from integration_tests.campaign.cluster import checked_min_insync, properties_of
 from integration_tests.campaign.record import keep
 from integration_tests.campaign.results import Result, here
 from integration_tests.campaign.running import campaign
@@ -88,6 +89,7 @@ def _run(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, tur
         )
     took_s = round(time.monotonic() - began_s)
     result = _result(kafka.version, settings, sink, protocol, verdict, took_s)
+    result = replace(result, min_insync=checked_min_insync(kafka.bootstrap_servers, settings.n_nodes))
     keep(result.to_line(), settings.results, is_recorded=settings.is_recorded)
     what = f"{sink}, {kind}, {protocol}, {settings.sabotaged or 'nothing'} taken away"
     print(f"{what}, seed {settings.seed}, {result.took_s} s: {verdict}", flush=True)
@@ -135,8 +137,6 @@ def _result(kafka_version: str, settings: Settings, sink: str, protocol: str, ve
 
 
 def main() -> int:
-    from streamgroups_testkit.broker import BROKER_PROPERTIES
-
     given = parser(__doc__).parse_args()
     settings = settings_of(given)
     holds = []
@@ -144,7 +144,10 @@ def main() -> int:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
         kafka = stack.enter_context(
             EmbeddedKafka(
-                settings.n_nodes, version=settings.kafka_version, data_dir=data_dir, properties=BROKER_PROPERTIES
+                settings.n_nodes,
+                version=settings.kafka_version,
+                data_dir=data_dir,
+                properties=properties_of(settings.n_nodes),
             )
         )
         for sink in given.sinks:

@@ -53,6 +53,7 @@ class Result:
         command_kills: how often a command was killed, by its name and point.
         anomalies: how many records, rows or events have each anomaly, by the checker of histories.
         took_s: the duration in seconds.
+        min_insync: the number of brokers that each write needs.
     """
 
     day: str
@@ -84,6 +85,7 @@ class Result:
     command_kills: Mapping[str, int]
     anomalies: Mapping[str, int]
     took_s: int
+    min_insync: int = 1
 
     @property
     def kills(self) -> int:
