@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from integration_tests.campaign.cluster import checked_min_insync, properties_of
+from integration_tests.campaign.cluster import checked_min_insync, cluster_of
 from integration_tests.campaign.record import keep
 from integration_tests.campaign.results import Result, here
 from integration_tests.campaign.running import campaign
@@ -36,14 +36,16 @@ from integration_tests.campaign.shrinking import shrunk
 from integration_tests.campaign.targets import target
 from integration_tests.campaign.turns import Turn
 from integration_tests.campaign.verdict import Verdict
+from integration_tests.secured_brokers import Listeners
 from streamgroups_broker import EmbeddedKafka
 
 
-def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str) -> bool:
+def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, secured: Listeners | None = None) -> bool:
     """Runs one campaign and stores its result; returns whether the output is right. Shrinks a failure if that is requested."""
     turns, holds = turns_of(settings, sink, protocol), False
+    run = partial(_run, kafka, settings, sink, protocol, secured=secured)
     try:
-        holds = _run(kafka, settings, sink, protocol, turns).holds
+        holds = run(turns).holds
     finally:
         if not holds:
             print(f"To repeat it: {replay_command(settings, sink, protocol)}", flush=True)
@@ -51,7 +53,7 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str) -> b
 
         def fails(fewer: Sequence[Turn]) -> bool:
             try:
-                return not _run(kafka, settings, sink, protocol, fewer).holds
+                return not run(fewer).holds
             except AssertionError as e:
                 # A point can be out of reach without the faults before it.
                 print(f"not decided: {e}", file=sys.stderr, flush=True)
@@ -63,7 +65,15 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str) -> b
     return holds
 
 
-def _run(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, turns: Sequence[Turn]) -> Verdict:
+def _run(
+    kafka: EmbeddedKafka,
+    settings: Settings,
+    sink: str,
+    protocol: str,
+    turns: Sequence[Turn],
+    *,
+    secured: Listeners | None = None,
+) -> Verdict:
     """Runs the turns, prints the verdict and stores the result."""
     directory = Path(tempfile.mkdtemp(prefix=f"campaign-{sink}-"))
     began_s, kind = time.monotonic(), settings.kind
@@ -86,6 +96,7 @@ def _run(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, tur
             seed=settings.seed,
             n_savepoints=settings.n_savepoints if kind == "savepoints" else 0,
             report=partial(print, file=sys.stderr, flush=True),
+            secured=secured,
         )
     took_s = round(time.monotonic() - began_s)
     result = _result(kafka.version, settings, sink, protocol, verdict, took_s)
@@ -142,17 +153,10 @@ def main() -> int:
     holds = []
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
-        kafka = stack.enter_context(
-            EmbeddedKafka(
-                settings.n_nodes,
-                version=settings.kafka_version,
-                data_dir=data_dir,
-                properties=properties_of(settings.n_nodes),
-            )
-        )
+        kafka, secured = stack.enter_context(cluster_of(settings, data_dir))
         for sink in given.sinks:
             for protocol in given.protocols:
-                holds.append(one(kafka, settings, sink, protocol))
+                holds.append(one(kafka, settings, sink, protocol, secured))
     return int(not all(holds))
 
 

@@ -6,14 +6,47 @@ Source: Kafka's broker configuration reference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from integration_tests.campaign.expiry import EXPIRY_PROPERTIES
+from integration_tests.campaign.settings import Settings, has_fault
 from integration_tests.campaign.targets import patiently
+from integration_tests.secured_brokers import Listeners, secured_broker
+from streamgroups_broker import DEFAULT_KAFKA_VERSION, EmbeddedKafka
 from streamgroups_testkit.broker import BROKER_PROPERTIES
+
+
+@contextmanager
+def cluster_of(settings: Settings, directory: Path) -> Iterator[tuple[EmbeddedKafka, Listeners | None]]:
+    """Starts the brokers of campaigns.
+
+    Args:
+        settings: the options.
+        directory: an empty directory.
+
+    Returns:
+        The brokers, and their listeners if the queries log in.
+
+    Raises:
+        ValueError: if the queries log in to several brokers, or to one of another release.
+    """
+    properties = properties_of(settings.n_nodes, expires=has_fault(settings, "expiry"))
+    if has_fault(settings, "credentials"):
+        if (settings.n_nodes, settings.kafka_version) != (1, DEFAULT_KAFKA_VERSION):
+            raise ValueError("queries that log in have one broker of the usual release")
+        with secured_broker(directory, properties) as listeners:
+            yield listeners.kafka, listeners
+        return
+    with EmbeddedKafka(
+        settings.n_nodes, version=settings.kafka_version, data_dir=directory, properties=properties
+    ) as kafka:
+        yield kafka, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +71,12 @@ def min_insync_of(n_nodes: int) -> int:
     return 2 if n_nodes == 3 else 1
 
 
-def properties_of(n_nodes: int) -> dict[str, str]:
+def properties_of(n_nodes: int, *, expires: bool = False) -> dict[str, str]:
     """The properties of the brokers. The embedded broker sets the replication factors to the number of nodes.
+
+    Args:
+        n_nodes: the number of brokers.
+        expires: whether they forget offsets and ids within a minute.
 
     >>> {name: properties_of(3)[name] for name in ("min.insync.replicas", "transaction.state.log.min.isr")}
     {'min.insync.replicas': '2', 'transaction.state.log.min.isr': '2'}
@@ -50,6 +87,7 @@ def properties_of(n_nodes: int) -> dict[str, str]:
         "min.insync.replicas": needed,
         "transaction.state.log.min.isr": needed,
         "share.coordinator.state.topic.min.isr": needed,
+        **(EXPIRY_PROPERTIES if expires else {}),
     }
 
 

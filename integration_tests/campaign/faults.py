@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from integration_tests.campaign.cluster_faults import ClusterFaults
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.resets import RequestedResets
@@ -50,6 +51,7 @@ class FaultInjector:
         sink: the sink of the queries.
         to: its topic, connection string or path.
         history: records the faults.
+        cluster: the faults of the cluster, if the campaign has some.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class FaultInjector:
         sink: str,
         to: str,
         history: CampaignHistory,
+        cluster: ClusterFaults | None = None,
     ) -> None:
         directory.mkdir(parents=True)
         self._history = history
@@ -92,6 +95,8 @@ class FaultInjector:
             "partitions": lambda _, __: patiently(partial(_add_partition, bootstrap, topic)),
             "server": lambda _, __: _crash_server(to),
         }
+        self._cluster = cluster
+        self._ways |= cluster.ways if cluster is not None else {}
 
     def inject(self, point: str, victim: str, timeout_s: float) -> bool:
         """Waits until a process reaches a point, and injects a fault; ``False`` after an error of a state.
@@ -99,6 +104,8 @@ class FaultInjector:
         Raises:
             AssertionError: if no process reaches the point in time.
         """
+        if self._cluster is not None:
+            self._cluster.before(victim)
         # Only the last member has executors.
         self._arm(point, list(self._members)[-1:] if victim == "executor" else list(self._members))
         wait_until(
@@ -116,6 +123,8 @@ class FaultInjector:
             self._ways[victim](int(pid), self._members[name])
         reached.unlink()
         self._restore_node(victim)
+        if self._cluster is not None:
+            self._cluster.after(point, victim, name)
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
         self._history.healed(point, victim)

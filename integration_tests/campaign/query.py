@@ -22,13 +22,13 @@ from streamgroups_testkit.spark_sessions import JVM, session_builder
 def sink_of(config: dict[str, Any]) -> Any:
     """The sink of the configuration."""
     if config["sink"] == "kafka":
-        servers, topic = config["bootstrap"], config["to"]
+        servers, topic, login = config["bootstrap"], config["to"], config.get("login", {})
         if config["sabotaged"] == "ledger":
-            return sg.KafkaSink(bootstrap_servers=servers, topic=topic, delivery="at-least-once")
+            return sg.KafkaSink(bootstrap_servers=servers, topic=topic, delivery="at-least-once", settings=login)
         # An abandoned transaction blocks the group for a short time only. With a disabled safeguard, this timeout
         # must not abort the transaction of a zombie.
         timeout = "1 minute" if config["sabotaged"] else "20s"
-        return sg.KafkaSink(bootstrap_servers=servers, topic=topic, transaction_timeout=timeout)
+        return sg.KafkaSink(bootstrap_servers=servers, topic=topic, transaction_timeout=timeout, settings=login)
     if config["sink"] == "postgres":
         return sg.PostgresSink(conninfo=config["to"], table="board")
     return sg.DeltaSink(uri=config["to"])

@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from integration_tests.campaign.cluster_faults import ClusterFaults, Group, options_of
+from integration_tests.campaign.credentials import LOGIN
 from integration_tests.campaign.faults import FaultInjector
 from integration_tests.campaign.forks import Forks
 from integration_tests.campaign.history import CampaignHistory
@@ -33,6 +35,7 @@ from integration_tests.campaign.windows import (
     key_of,
     time_ms_of,
 )
+from integration_tests.secured_brokers import Listeners
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.producing import Load, produce
 from streamgroups_testkit.reading import (
@@ -66,6 +69,7 @@ def campaign(
     seed: int = 1,
     n_savepoints: int = 0,
     report: Callable[[str], None] = lambda _: None,
+    secured: Listeners | None = None,
 ) -> Verdict:
     """Runs a campaign.
 
@@ -87,6 +91,7 @@ def campaign(
         seed: the seed of the targets of resets, and of the points of commands.
         n_savepoints: the number of complete savepoints, with ``kind="savepoints"``.
         report: called with a description of each turn.
+        secured: the listeners of the broker, if the queries log in.
 
     Raises:
         AssertionError: if no process reaches a point, or the queries do not read to the end.
@@ -100,8 +105,11 @@ def campaign(
     history = CampaignHistory(directory, group, topic, sink, kind, _STEP_S)
     record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of} if has_windows else {}
     record["on_acknowledged"] = history.inputs.acknowledged
+    login = LOGIN if secured else {}
+    to_members = secured.login if secured else bootstrap
     options = {
-        "kafka.bootstrap.servers": bootstrap,
+        "kafka.bootstrap.servers": to_members,
+        **{f"kafka.{name}": value for name, value in login.items()},
         "subscribe": topic,
         "group.id": group,
         "startingOffsets": "earliest",
@@ -113,15 +121,18 @@ def campaign(
         "stateLocation": str(directory / "states"),
         "historyDir": str(history.members),
         **({"membership": "exclusive"} if kind == "stateful" else {}),
+        **options_of({victim for _, victim in turns}),
     }
     config = {
-        "bootstrap": bootstrap,
+        "bootstrap": to_members,
+        "login": login,
         "sink": sink,
         "to": to,
         "options": options,
         "sabotaged": sabotaged,
         "kind": "windows" if has_windows else kind,
         "letters": letters,
+        "is_static": any(victim == "duplicate" for _, victim in turns),
     }
     last = MASTER if any(victim == "executor" for _, victim in turns) else "local[2]"
     *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]
@@ -132,8 +143,23 @@ def campaign(
     ends = partial(patiently, partial(end_offsets, bootstrap, topic, PARTITIONS))
     committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
+    cluster = ClusterFaults(Group(bootstrap, group, topic, protocol, sink, directory, committed, ends), members, kafka)
+    if secured:
+        cluster.secure(secured, to if sink == "kafka" else "")
     injector = FaultInjector(
-        bootstrap, directory / "deaths", group, topic, members, kafka, resets, ends, requested, sink, to, history
+        bootstrap,
+        directory / "deaths",
+        group,
+        topic,
+        members,
+        kafka,
+        resets,
+        ends,
+        requested,
+        sink,
+        to,
+        history,
+        cluster,
     )
     kills = Counter[Turn]()
     creation = None
@@ -207,6 +233,8 @@ def campaign(
         verdict = judged_by_order(kills, load.count, arrived, found_letters, requested)
     else:
         verdict = judged(kind, kills, load.count, arrived, resets.done)
+    verdict = cluster.judge(verdict, arrived, history)
+    report(str(cluster))
     if creation:
         forks = Forks(options, directory / "savepoints", directory, seed, report, creation.problems)
         verdict = replace(verdict, savepoints=forks.check(creation.attempts, load.count))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from integration_tests.campaign.record import add_options
 from integration_tests.campaign.turns import (
+    CLUSTER_VICTIMS,
     KINDS,
     SABOTAGES,
     SAVEPOINT_SABOTAGES,
@@ -83,7 +84,13 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=PROTOCOLS, help="of the group")
     made.add_argument("--kind", choices=KINDS, default="stateless", help="of the queries")
     made.add_argument("--members", type=int, choices=(1, 2, 3, 4), default=2, help="the number of queries")
-    made.add_argument("--faults", nargs="+", choices=SELECTABLE, default=SELECTABLE, help="what happens at the points")
+    made.add_argument(
+        "--faults",
+        nargs="+",
+        choices=(*SELECTABLE, *CLUSTER_VICTIMS),
+        default=SELECTABLE,
+        help=f"what happens at the points; {', '.join(CLUSTER_VICTIMS)} only if they are named",
+    )
     made.add_argument(
         "--resets", type=int, default=0, help="of the group; with --kind zombies, for each sink and protocol"
     )
@@ -158,8 +165,24 @@ def turns_of(settings: Settings, sink: str, protocol: str) -> list[Turn]:
         # The campaigns with both protocols have other points.
         skipped = settings.kills if protocol == "consumer" else 0
         return zombie_turns(sink, settings.kills, settings.n_resets, settings.seed, skipped=skipped)
-    possible = [victim for victim in settings.victims if victim in (*VICTIMS_OF[settings.kind], *SINK_VICTIMS[sink])]
+    of_kind = (*VICTIMS_OF[settings.kind], *SINK_VICTIMS[sink], *cluster_victims(settings.kind))
+    possible = [victim for victim in settings.victims if victim in of_kind]
     return all_turns(sink, settings.kills, possible, settings.seed, settings.kind)
+
+
+def cluster_victims(kind: str) -> tuple[str, ...]:
+    """The faults of the cluster that a kind of queries supports. Windows count offsets: without gaps and marks of transactions.
+
+    >>> cluster_victims("windows")
+    ('storm', 'duplicate')
+    """
+    of_kind = {"stateless": CLUSTER_VICTIMS, "windows": ("storm", "duplicate")}
+    return of_kind.get(kind, ())
+
+
+def has_fault(settings: Settings, victim: str) -> bool:
+    """Whether the campaigns can have a fault, which their broker must support."""
+    return victim in (*settings.victims, *(it for _, it in settings.turns))
 
 
 def replay_command(settings: Settings, sink: str, protocol: str) -> str:

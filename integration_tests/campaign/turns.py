@@ -48,6 +48,12 @@ VICTIMS_OF = {
 }
 #: The faults of a sink. ``server``: a process of the server is killed; the server closes all connections and recovers.
 SINK_VICTIMS = {"kafka": (), "postgres": ("server",), "delta": ()}
+#: The faults of the cluster and its other users, which ``--faults`` must name. ``storm``: other consumers join and leave the group for
+#: 20 s. ``duplicate``: a consumer joins with the ``group.instance.id`` of a query. ``transactions``: a foreign producer aborts a
+#: transaction on the input. ``hanging``: it leaves one open until its timeout. ``retention``: records after the position are deleted.
+#: ``expiry``: all queries are killed, and stay down until the broker has forgotten the offsets and the transactional ids.
+#: ``credentials``: the permissions of the queries on their group or their output topic are revoked for 10 s.
+CLUSTER_VICTIMS = ("storm", "duplicate", "transactions", "hanging", "retention", "expiry", "credentials")
 #: All faults that can be selected.
 SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server")
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
