@@ -18,6 +18,7 @@ from integration_tests.campaign.expiry import Expiry
 from integration_tests.campaign.foreign_transactions import ForeignTransactions
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import CampaignMember
+from integration_tests.campaign.recreation import Gate, Recreations
 from integration_tests.campaign.storms import Storms, Visitor
 from integration_tests.campaign.verdict import Verdict
 from integration_tests.campaign.windows import PARTITIONS
@@ -36,8 +37,15 @@ def options_of(victims: Collection[str]) -> dict[str, str]:
 
     >>> options_of({"retention"})
     {'onDataLoss': 'skip'}
+
+    Raises:
+        ValueError: if the topic is recreated, and records are deleted: Kafka deletes the recorded gaps with the topic.
     """
+    if {"retention", "topic-recreated"} <= {*victims}:
+        raise ValueError("retention and topic-recreated need a campaign each")
     options: dict[str, str] = {}
+    if "topic-recreated" in victims:
+        options["onDataLoss"] = "earliest"
     if "retention" in victims:
         options["onDataLoss"] = "skip"
     if "transactions" in victims or "hanging" in victims:
@@ -77,10 +85,22 @@ class ClusterFaults:
         of: the group.
         members: its members.
         kafka: the broker; only the expiry needs it.
+        history: the history of the campaign.
+        per_second: the rate of the producer.
     """
 
-    def __init__(self, of: Group, members: Sequence[CampaignMember], kafka: EmbeddedKafka | None) -> None:
-        self._of, self._members = of, members
+    def __init__(
+        self,
+        of: Group,
+        members: Sequence[CampaignMember],
+        kafka: EmbeddedKafka | None,
+        history: CampaignHistory,
+        per_second: int,
+    ) -> None:
+        self._of, self._members, self._history = of, members, history
+        #: Stops the producer while the topic does not exist.
+        self.gate = Gate(per_second // 10)
+        self.recreations = Recreations(of.bootstrap, of.group, of.topic, of.committed, of.ends, self._see_to_all)
         new_visitor = partial(Visitor, of.bootstrap, of.group, of.topic, of.protocol)
         self.storms = Storms(new_visitor, self._see_to_all)
         self.transactions = ForeignTransactions(of.bootstrap, of.topic)
@@ -99,6 +119,7 @@ class ClusterFaults:
             "hanging": _nothing,
             "retention": lambda _, __: self.deletions.delete(),
             "credentials": _nothing,
+            "topic-recreated": _nothing,
             "expiry": lambda _, __: self._expiry().kill_all(),
         }
 
@@ -147,31 +168,33 @@ class ClusterFaults:
         elif victim == "retention":
             self._see_to_all()
             self.deletions.wait_until_recorded()
+        elif victim == "topic-recreated":
+            self.recreations.recreate(self.gate, self._history)
         elif victim == "credentials":
             assert self.credentials is not None, "the queries of this campaign do not log in"
             self.credentials.revoke()
         elif victim == "expiry":
             self._expiry().expire(point)
 
-    def judge(self, verdict: Verdict, arrived: Sequence[tuple[int, str]], history: CampaignHistory) -> Verdict:
+    def judge(self, verdict: Verdict, arrived: Sequence[tuple[int, str]]) -> Verdict:
         """The verdict with the recorded gaps, which become events of the history.
 
         Args:
             verdict: the verdict without gaps.
             arrived: (partition, value) of the output.
-            history: the history.
         """
         gaps = self.deletions.recorded() if self.deletions.done else []
         if gaps:
             # The gaps of tasks are not in the histories of members.
-            history.record(Gap(now_ms(), "reader", self._of.group, tuple(gaps)))
-        return with_gaps(verdict, arrived, history.inputs.places, gaps, self.deletions.done)
+            self._history.record(Gap(now_ms(), "reader", self._of.group, tuple(gaps)))
+        return with_gaps(verdict, arrived, self._history.inputs.places, gaps, self.deletions.done)
 
     def __str__(self) -> str:
         expired, permissions = self.expiry, self.credentials
         return (
             f"{self.storms.n_rebalances} rebalances with visitors, {self.transactions.n_aborted} records of aborted transactions, "
             f"{self.transactions.hung_s:.0f} s with a hanging transaction, {len(self.deletions.done)} deletions past a position, "
+            f"{self.recreations.n_noticed} partitions of a new topic, "
             + (
                 f"{expired.n_expired} expiries with {expired.n_ids} transactional ids and {expired.n_remedies} commands"
                 if expired

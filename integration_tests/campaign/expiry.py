@@ -36,6 +36,8 @@ EXPIRY_PROPERTIES = {
 #: The minute of the offsets, and the timeout of an open transaction before it.
 _EXPIRY_S = 240.0
 _STARTED_S = 240.0
+#: The columns of the tool: id, coordinator, producer id and state.
+_N_COLUMNS = 4
 _ROOT = Path(__file__).parent.parent.parent
 #: The points after the commit of the output, whose batch Spark has not finished.
 _AFTER_OUTPUT = ("after-commit",)
@@ -159,4 +161,5 @@ class Expiry:
     def _transactional_ids(self) -> set[str]:
         """The transactional ids of the broker, by Kafka's own tool."""
         lines = self._kafka.run_tool("transactions", "list").stdout.splitlines()
-        return {words[0] for line in lines[1:] if (words := line.split()) and "-" in words[0]}
+        rows = [line.split() for line in lines if not line.startswith(("TransactionalId", "["))]
+        return {row[0] for row in rows if len(row) == _N_COLUMNS}

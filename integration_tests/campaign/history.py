@@ -73,6 +73,8 @@ class CampaignHistory:
         self.directory, self.members = directory / "history", directory / "history" / "members"
         self._group, self._topic, self._sink, self._kind = group, topic, sink, kind
         self._n_resets = 0
+        #: Converts each event of the file of all events, or leaves it out.
+        self.convert: Callable[[Event], Event | None] = lambda event: event
         #: Appends events.
         self.record = HistoryWriter(self.directory / "campaign.jsonl")
         #: The acknowledged records.
@@ -153,7 +155,8 @@ class CampaignHistory:
         self.file.unlink(missing_ok=True)
         whole = HistoryWriter(self.file)
         for it in sorted(events, key=lambda it: it.time_ms):
-            whole(it)
+            if (event := self.convert(it)) is not None:
+                whole(event)
         whole.close()
 
     def _workload(self, is_complete: bool) -> Workload:

@@ -143,7 +143,9 @@ def campaign(
     ends = partial(patiently, partial(end_offsets, bootstrap, topic, PARTITIONS))
     committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
-    cluster = ClusterFaults(Group(bootstrap, group, topic, protocol, sink, directory, committed, ends), members, kafka)
+    cluster = ClusterFaults(
+        Group(bootstrap, group, topic, protocol, sink, directory, committed, ends), members, kafka, history, per_second
+    )
     if secured:
         cluster.secure(secured, to if sink == "kafka" else "")
     injector = FaultInjector(
@@ -175,6 +177,8 @@ def campaign(
     try:
         with observer:
             injector.all_are_up()
+            # The keys of windows have a meaning.
+            record.setdefault("key_of", cluster.gate.key_of)
             load = Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second, **record)
             with load, creation or nullcontext():
                 if sabotaged or creation:
@@ -233,7 +237,7 @@ def campaign(
         verdict = judged_by_order(kills, load.count, arrived, found_letters, requested)
     else:
         verdict = judged(kind, kills, load.count, arrived, resets.done)
-    verdict = cluster.judge(verdict, arrived, history)
+    verdict = cluster.judge(verdict, arrived)
     report(str(cluster))
     if creation:
         forks = Forks(options, directory / "savepoints", directory, seed, report, creation.problems)

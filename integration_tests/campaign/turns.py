@@ -53,7 +53,17 @@ SINK_VICTIMS = {"kafka": (), "postgres": ("server",), "delta": ()}
 #: transaction on the input. ``hanging``: it leaves one open until its timeout. ``retention``: records after the position are deleted.
 #: ``expiry``: all queries are killed, and stay down until the broker has forgotten the offsets and the transactional ids.
 #: ``credentials``: the permissions of the queries on their group or their output topic are revoked for 10 s.
-CLUSTER_VICTIMS = ("storm", "duplicate", "transactions", "hanging", "retention", "expiry", "credentials")
+#: ``topic-recreated``: the input is deleted and created again after its last record was read. It excludes ``retention``.
+CLUSTER_VICTIMS = (
+    "storm",
+    "duplicate",
+    "transactions",
+    "hanging",
+    "retention",
+    "expiry",
+    "credentials",
+    "topic-recreated",
+)
 #: All faults that can be selected.
 SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server")
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import doctest
+import threading
+import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from integration_tests.campaign import cluster_faults, deletions, expiry, foreign_transactions, settings
+from integration_tests.campaign import cluster_faults, deletions, expiry, foreign_transactions, recreation, settings
 from integration_tests.campaign.cluster_faults import options_of
 from integration_tests.campaign.deletions import Deletion, chosen, with_gaps
 from integration_tests.campaign.expiry import remedies
+from integration_tests.campaign.recreation import Gate, Recreations
 from integration_tests.campaign.settings import has_fault, parser, settings_of, turns_of
 from integration_tests.campaign.storms import Storms
 from integration_tests.campaign.turns import CLUSTER_VICTIMS
 from integration_tests.campaign.verdict import Verdict, judged
+from integration_tests.history.checker import check
+from integration_tests.history.events import Acknowledged, Gap, HighWater, Position, Read, Workload, Written
 from streamgroups.checkpoints.restart_after_expiry import output_unknown
 from streamgroups.partitions import OffsetRange, TopicPartition
 
@@ -110,7 +116,72 @@ def test_a_fault_sets_its_options() -> None:
     assert options_of({"query", "worker"}) == {}
 
 
-@pytest.mark.parametrize("module", [cluster_faults, deletions, expiry, foreign_transactions, settings])
+@pytest.mark.parametrize("module", [cluster_faults, deletions, expiry, foreign_transactions, recreation, settings])
 def test_the_examples_run(module: object) -> None:
     failed, n = doctest.testmod(module)  # type: ignore[arg-type]
     assert (failed, n > 0) == (0, True)
+
+
+def test_the_old_topic_has_another_name_in_the_history() -> None:
+    recreations = Recreations("", "g", "in", dict, dict, lambda: True)
+    read = Read(5, "ann", "g", 1, (OffsetRange(P0, 0, 9),))
+    assert recreations.convert(read) is read
+    recreations._times_ms.append(10)
+    old = TopicPartition("in.1", 0)
+    assert recreations.convert(read) == replace(read, ranges=(OffsetRange(old, 0, 9),))
+    assert recreations.convert(Position(9, "observer", "g", {P0: 9})) == Position(9, "observer", "g", {old: 9})
+    assert recreations.convert(Acknowledged(9, "producer", P0, (3,), (0,))) == Acknowledged(
+        9, "producer", old, (3,), (0,)
+    )
+    assert recreations.convert(replace(read, time_ms=10)) == replace(read, time_ms=10)
+    assert recreations.convert(HighWater(11, "observer", {P0: 9})) is None
+
+
+def test_the_gate_stops_the_producer_between_two_portions() -> None:
+    gate, numbers = Gate(4), list[str]()
+
+    def produce() -> None:
+        for i in range(40):
+            numbers.append(gate.key_of(i))
+            time.sleep(0.001)
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    gate.close()
+    n = len(numbers)
+    time.sleep(0.01)
+    assert (n % 4, len(numbers)) == (0, n)
+    gate.open()
+    producer.join(10)
+    assert numbers == [str(i) for i in range(40)]
+
+
+def test_retention_and_a_recreated_topic_need_a_campaign_each() -> None:
+    with pytest.raises(ValueError, match="a campaign each"):
+        options_of({"retention", "topic-recreated"})
+
+
+def _history(*gaps: Gap) -> list[tuple[str, str]]:
+    """The anomalies of a history in which records 0 and 1 and from 6 on were read and written."""
+    recorded = ("acknowledged", "position", "read", "written")
+    numbers = tuple(range(10))
+    events = [
+        Workload(0, "injector", "g", "in", True, True, None, 9_000, recorded),
+        Acknowledged(1, "producer", P0, numbers, (0,) * 10),
+        Read(2, "ann", "g", 0, (OffsetRange(P0, 0, 2),)),
+        *gaps,
+        Read(4, "ann", "g", 1, (OffsetRange(P0, 6, 10),)),
+        Position(5, "observer", "g", {P0: 10}),
+        Written(6, "reader", "output", P0, (0, 1, 6, 7, 8, 9)),
+    ]
+    return sorted((it.invariant, it.name.value) for it in check(events).anomalies)
+
+
+def test_only_a_recorded_gap_excuses_a_record_that_no_batch_has_read() -> None:
+    assert _history(Gap(3, "ann", "g", (OffsetRange(P0, 2, 6),))) == []
+    assert _history() == [("I1", "lost write"), ("I7", "skipped read")]
+    assert _history(Gap(3, "ann", "g", (OffsetRange(P0, 2, 5),))) == [("I1", "lost write"), ("I7", "skipped read")]
+    assert _history(Gap(3, "ann", "another", (OffsetRange(P0, 2, 6),))) == [
+        ("I1", "lost write"),
+        ("I7", "skipped read"),
+    ]
