@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.targets import create, patiently
 from integration_tests.campaign.windows import PARTITIONS
-from integration_tests.history.events import Event, HighWater
+from integration_tests.history.events import Event, HighWater, Position
 from integration_tests.history.outputs_read import now_ms
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.groups.gaps import Cause, Gaps
@@ -88,6 +88,21 @@ def renamed(event: Any, topic: str, name: str) -> Any:
     return event
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """A topic that was deleted.
+
+    Args:
+        deleted_ms: when its deletion began, in milliseconds since the epoch.
+        recreated_ms: when the producer continued with the new topic.
+        offsets: the last committed offsets, with the name of the topic in the history.
+    """
+
+    deleted_ms: int
+    recreated_ms: int
+    offsets: Mapping[TopicPartition, int]
+
+
 class Recreations:
     """Recreates the topic of a group.
 
@@ -111,8 +126,8 @@ class Recreations:
     ) -> None:
         self._bootstrap, self._group, self._topic = bootstrap, group, topic
         self._committed, self._ends, self._see_to_all = committed, ends, see_to_all
-        #: When the producer continued with each new topic, in milliseconds since the epoch.
-        self._times_ms: list[int] = []
+        #: The topics that were deleted, the oldest first.
+        self.deleted: list[DeletedTopic] = []
         #: How many partitions had a recorded gap by their new topic.
         self.n_noticed = 0
 
@@ -130,6 +145,9 @@ class Recreations:
                 _READ_S,
                 1.0,
             )
+            name, committed, deleted_ms = f"{self._topic}.{len(self.deleted) + 1}", self._committed(), now_ms()
+            last = {TopicPartition(self._topic, p): n for p, n in committed.items()}
+            history.record(Position(deleted_ms - 1, "observer", self._group, last))
             patiently(self._delete)
             create(self._bootstrap, self._topic)
             began_s = time.monotonic()
@@ -142,8 +160,7 @@ class Recreations:
             self.n_noticed += self._noticed()
             assert not any(self._ends().values()), f"{self._topic} is not a new topic"
             history.inputs.flush()
-            self._times_ms.append(now_ms())
-            name = self._name(len(self._times_ms))
+            self.deleted.append(DeletedTopic(deleted_ms, now_ms(), renamed(last, self._topic, name)))
             places = history.inputs.places
             places.update({it: (renamed(tp, self._topic, name), n) for it, (tp, n) in places.items()})
             history.convert = self.convert
@@ -151,17 +168,24 @@ class Recreations:
             gate.open()
 
     def convert(self, event: Event) -> Event | None:
-        """An event with the name of the topic at its time. The output does not show how far the new topic is written, so later
-        observations of it are left out.
-        """
-        for i, time_ms in enumerate(self._times_ms, 1):
-            if event.time_ms < time_ms:
-                found: Event = renamed(event, self._topic, self._name(i))
-                return found
-        return None if isinstance(event, HighWater) and self._times_ms else event
+        """An event with the name of the topic at its time. ``None``: it is left out.
 
-    def _name(self, number: int) -> str:
-        return f"{self._topic}.{number}"
+        Positions between the deletion and the new records are of either topic. The output does not show how far the new topic is written.
+        """
+        for i, it in enumerate(self.deleted, 1):
+            if event.time_ms < it.recreated_ms:
+                is_unclear = isinstance(event, Position) and event.time_ms >= it.deleted_ms
+                return (
+                    None if is_unclear else self._with_earlier(renamed(event, self._topic, f"{self._topic}.{i}"), i - 1)
+                )
+        return None if isinstance(event, HighWater) and self.deleted else self._with_earlier(event, len(self.deleted))
+
+    def _with_earlier(self, event: Event, n: int) -> Event:
+        """A position with those of the first deleted topics, which stay."""
+        if not isinstance(event, Position):
+            return event
+        earlier = {tp: offset for it in self.deleted[:n] for tp, offset in it.offsets.items()}
+        return replace(event, offsets={**earlier, **event.offsets}) if earlier else event
 
     def _delete(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})

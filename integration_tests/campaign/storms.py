@@ -24,7 +24,7 @@ MIN_REBALANCES = 4
 #: The next owner of the partitions of a member that a duplicate has fenced needs no longer than this.
 _DUPLICATE_S = 60.0
 #: The broker rejects a duplicate of a live member (KIP-848), or fences one of both (classic).
-_REJECTED = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, 111)
+_REJECTED = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError._FATAL, 111)
 
 
 class Visitor:

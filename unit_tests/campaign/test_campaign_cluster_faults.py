@@ -14,7 +14,7 @@ from integration_tests.campaign import cluster_faults, deletions, expiry, foreig
 from integration_tests.campaign.cluster_faults import options_of
 from integration_tests.campaign.deletions import Deletion, chosen, with_gaps
 from integration_tests.campaign.expiry import remedies
-from integration_tests.campaign.recreation import Gate, Recreations
+from integration_tests.campaign.recreation import DeletedTopic, Gate, Recreations
 from integration_tests.campaign.settings import has_fault, parser, settings_of, turns_of
 from integration_tests.campaign.storms import Storms
 from integration_tests.campaign.turns import CLUSTER_VICTIMS
@@ -126,10 +126,13 @@ def test_the_old_topic_has_another_name_in_the_history() -> None:
     recreations = Recreations("", "g", "in", dict, dict, lambda: True)
     read = Read(5, "ann", "g", 1, (OffsetRange(P0, 0, 9),))
     assert recreations.convert(read) is read
-    recreations._times_ms.append(10)
     old = TopicPartition("in.1", 0)
+    recreations.deleted.append(DeletedTopic(8, 10, {old: 9}))
     assert recreations.convert(read) == replace(read, ranges=(OffsetRange(old, 0, 9),))
-    assert recreations.convert(Position(9, "observer", "g", {P0: 9})) == Position(9, "observer", "g", {old: 9})
+    assert recreations.convert(Position(7, "observer", "g", {P0: 9})) == Position(7, "observer", "g", {old: 9})
+    assert recreations.convert(Position(9, "observer", "g", {P0: 0})) is None
+    after = recreations.convert(Position(11, "observer", "g", {P0: 3}))
+    assert after == Position(11, "observer", "g", {old: 9, P0: 3})
     assert recreations.convert(Acknowledged(9, "producer", P0, (3,), (0,))) == Acknowledged(
         9, "producer", old, (3,), (0,)
     )
