@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka.admin import (
@@ -110,8 +111,13 @@ class TlsListeners(NamedTuple):
 
 
 @contextmanager
-def secured_broker(directory: Path) -> Iterator[Listeners]:
-    """A broker whose super user needs no login. Its data and certificates are in an empty directory."""
+def secured_broker(directory: Path, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[Listeners]:
+    """A broker whose super user needs no login. Its data and certificates are in an empty directory.
+
+    Args:
+        directory: the directory.
+        more: further properties of the broker.
+    """
     store, certificate = _key_pair(directory, "broker")
     protocols = {"PLAINTEXT": "PLAINTEXT", "MISLED": "PLAINTEXT", "LOGIN": "SASL_PLAINTEXT", "TLS": "SSL"}
     properties = {
@@ -122,6 +128,7 @@ def secured_broker(directory: Path) -> Iterator[Listeners]:
         **_store("tls", "keystore", "PKCS12", store),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
+        **more,
     }
     with _broker(directory, protocols, properties, {"MISLED": FAR_AWAY}) as (kafka, at):
         yield Listeners(kafka, at["PLAINTEXT"], at["MISLED"], at["LOGIN"], at["TLS"], certificate)

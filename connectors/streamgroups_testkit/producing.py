@@ -93,10 +93,18 @@ def _producer(bootstrap: str) -> Producer:
     because some tests start another broker.
     """
     # Idempotent, so that a failure of the broker causes no duplicates in the input. Its errors are not logged, because
-    # it outlives some brokers. Some brokers hang, and keep their connections.
+    # it outlives some brokers. Some brokers hang, and keep their connections. A record is acknowledged when all in-sync replicas
+    # have it.
     finds_leaders = {"socket.timeout.ms": 10_000, "topic.metadata.refresh.interval.ms": 5_000}
     return Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0, **finds_leaders}
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 5,
+            "enable.idempotence": True,
+            "acks": "all",
+            "log_level": 0,
+            **finds_leaders,
+        }
     )
 
 

@@ -27,29 +27,32 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from integration_tests.campaign.cluster import checked_min_insync, cluster_of
 from integration_tests.campaign.controls import is_noticed, verdict_of
 from integration_tests.campaign.full_disks import BROKER_FAULT, BROKER_SIZE_MIB, SmallDisk
 from integration_tests.campaign.record import keep
 from integration_tests.campaign.results import Result, here
 from integration_tests.campaign.running import campaign
-from integration_tests.campaign.settings import Settings, parser, replay_command, settings_of, turns_of
+from integration_tests.campaign.settings import Settings, has_fault, parser, replay_command, settings_of, turns_of
 from integration_tests.campaign.shrinking import shrunk
 from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import target
 from integration_tests.campaign.turns import Turn
 from integration_tests.campaign.verdict import Verdict
+from integration_tests.secured_brokers import Listeners
 from streamgroups_broker import EmbeddedKafka
 
 
-def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str) -> bool:
+def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, secured: Listeners | None = None) -> bool:
     """Runs one campaign and stores its result; shrinks a failure if that is requested.
 
     Returns:
         Whether the output is right. With a disabled safeguard, whether the campaign has found the anomaly that it leaves.
     """
     turns, holds = turns_of(settings, sink, protocol), False
+    run = partial(_run, kafka, settings, sink, protocol, secured=secured)
     try:
-        verdict = _run(kafka, settings, sink, protocol, turns)
+        verdict = run(turns)
         holds = verdict.holds
     finally:
         if not holds:
@@ -58,7 +61,7 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str) -> b
 
         def fails(fewer: Sequence[Turn]) -> bool:
             try:
-                found = _run(kafka, settings, sink, protocol, fewer)
+                found = run(fewer)
                 return not found.holds and found.is_out_of_reach <= verdict.is_out_of_reach
             except AssertionError as e:
                 # A point can be out of reach without the faults before it.
@@ -74,7 +77,15 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str) -> b
     return holds
 
 
-def _run(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, turns: Sequence[Turn]) -> Verdict:
+def _run(
+    kafka: EmbeddedKafka,
+    settings: Settings,
+    sink: str,
+    protocol: str,
+    turns: Sequence[Turn],
+    *,
+    secured: Listeners | None = None,
+) -> Verdict:
     """Runs the turns, prints the verdict and stores the result."""
     directory = Path(tempfile.mkdtemp(prefix=f"campaign-{sink}-"))
     began_s, kind = time.monotonic(), settings.kind
@@ -103,9 +114,11 @@ def _run(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, tur
             max_lag_s=settings.max_lag_s,
             storage=storage,
             report=report,
+            secured=secured,
         )
     took_s = round(time.monotonic() - began_s)
     result = _result(kafka.version, settings, sink, protocol, verdict, took_s)
+    result = replace(result, min_insync=checked_min_insync(kafka.bootstrap_servers, settings.n_nodes))
     keep(result.to_line(), settings.results, is_recorded=settings.is_recorded)
     what = f"{sink}, {kind}, {protocol}, {settings.sabotaged or 'nothing'} taken away"
     print(f"{what}, seed {settings.seed}, {result.took_s} s: {verdict}", flush=True)
@@ -155,25 +168,19 @@ def _result(kafka_version: str, settings: Settings, sink: str, protocol: str, ve
 
 
 def main() -> int:
-    from streamgroups_testkit.broker import BROKER_PROPERTIES
-
     given = parser(__doc__).parse_args()
     settings = settings_of(given)
     holds = []
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
-        if BROKER_FAULT in (*settings.victims, *(victim for _, victim in settings.turns)):
+        if has_fault(settings, BROKER_FAULT):
             disk = SmallDisk(data_dir / "disk", BROKER_SIZE_MIB)
             stack.callback(disk.unmount)
             data_dir = disk.path
-        kafka = stack.enter_context(
-            EmbeddedKafka(
-                settings.n_nodes, version=settings.kafka_version, data_dir=data_dir, properties=BROKER_PROPERTIES
-            )
-        )
+        kafka, secured = stack.enter_context(cluster_of(settings, data_dir))
         for sink in given.sinks:
             for protocol in given.protocols:
-                holds.append(one(kafka, settings, sink, protocol))
+                holds.append(one(kafka, settings, sink, protocol, secured))
     return int(not all(holds))
 
 

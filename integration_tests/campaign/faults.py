@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from integration_tests.campaign.cluster_faults import ClusterFaults
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.network_faults import Network, is_of_network
@@ -56,6 +57,7 @@ class FaultInjector:
         seed: the seed of random times and processes.
         network: the connections of the members.
         storage: the storage of the queries, if it is a target of faults.
+        cluster: the faults of the cluster, if the campaign has some.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class FaultInjector:
         network: Network,
         seed: int = 1,
         storage: CampaignStorage | None = None,
+        cluster: ClusterFaults | None = None,
     ) -> None:
         directory.mkdir(parents=True)
         self._history, self._network = history, network
@@ -105,9 +108,10 @@ class FaultInjector:
             **{f"freeze-{part}": partial(self._freeze, part) for part in (*PARTS, "poll")},
             STALL: lambda _, __: None,
         }
-        self._storage = storage
+        self._storage, self._cluster = storage, cluster
         if storage is not None:
             self._ways |= {name: partial(_begin, begin) for name, begin in storage.ways.items()}
+        self._ways |= cluster.ways if cluster is not None else {}
 
     def add(self, ways: Mapping[str, Callable[[int, CampaignMember], None]]) -> None:
         """Adds faults by their names. The arguments are the id of the process at the point and its member."""
@@ -121,6 +125,8 @@ class FaultInjector:
         Raises:
             AssertionError: if no process reaches the point in time.
         """
+        if self._cluster is not None:
+            self._cluster.before(victim)
         # Only the last member has executors.
         names = list(self._members)[-1:] if victim in EXECUTOR_VICTIMS else list(self._members)
         if point == AT_RANDOM:
@@ -155,6 +161,8 @@ class FaultInjector:
             self._network.finish(self.all_are_up, lambda other: self._members[other].kill())
         if self._storage is not None:
             self._storage.finish(victim, self.all_are_up)
+        if self._cluster is not None:
+            self._cluster.after(point, victim, name)
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
         self._history.healed(point, victim)

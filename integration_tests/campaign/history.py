@@ -75,6 +75,8 @@ class CampaignHistory:
         self._group, self._topic, self._sink, self._kind = group, topic, sink, kind
         self._n_resets = 0
         self._always: tuple[type[Event], ...] = _ALWAYS
+        #: Converts each event of the file of all events, or leaves it out.
+        self.convert: Callable[[Event], Event | None] = lambda event: event
         #: Appends events.
         self.record = HistoryWriter(self.directory / "campaign.jsonl")
         #: The acknowledged records.
@@ -171,7 +173,8 @@ class CampaignHistory:
         whole = HistoryWriter(self.file)
         # Events of one time keep their order: the recorder's assignment is before that of the member.
         for it in with_generations(sorted(events, key=lambda it: it.time_ms)):
-            whole(it)
+            if (event := self.convert(it)) is not None:
+                whole(event)
         whole.close()
 
     def _workload(self, is_complete: bool) -> Workload:

@@ -56,6 +56,8 @@ class CampaignMember:
         checkpoint = self._storage / f"checkpoint-{name}"
         self._config = {**config, "name": name, "master": master, "checkpoint": str(checkpoint)}
         self._config["options"] = {**config["options"], "kafka.client.id": name}
+        if config.get("is_static"):
+            self._config["options"]["kafka.group.instance.id"] = name
         self._process: subprocess.Popen[bytes] | None = None
         #: Whether the history has its start, and not its end.
         self._is_started = False

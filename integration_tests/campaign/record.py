@@ -69,6 +69,7 @@ class Recorded:
         anomalies: the anomalies by name.
         invariants: what was decided for each invariant; empty in older results, which do not store it.
         seed, day, commit: what repeats it.
+        min_insync: the number of brokers that each write needs.
     """
 
     workload: str
@@ -85,6 +86,7 @@ class Recorded:
     seed: int
     day: str
     commit: str
+    min_insync: int = 1
 
     @staticmethod
     def of(result: Mapping[str, Any]) -> Recorded:
@@ -115,6 +117,7 @@ class Recorded:
             seed=result["seed"],
             day=result["day"],
             commit=result["commit"],
+            min_insync=result.get("min_insync", 1),
         )
 
 
@@ -169,12 +172,12 @@ def page(campaigns: Sequence[Recorded]) -> str:
 
 
 def _by_workload(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
-    groups: defaultdict[tuple[str, str, str, int, str], list[Recorded]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, str, int, int, str], list[Recorded]] = defaultdict(list)
     for it in campaigns:
-        groups[it.workload, it.sink, it.protocol, it.nodes, it.kafka].append(it)
+        groups[it.workload, it.sink, it.protocol, it.nodes, it.min_insync, it.kafka].append(it)
     order = list(_WORKLOADS)
     rows = []
-    for (workload, sink, protocol, nodes, kafka), of in sorted(
+    for (workload, sink, protocol, nodes, min_insync, kafka), of in sorted(
         groups.items(), key=lambda it: (order.index(it[0][0]), *it[0][1:])
     ):
         rows.append(
@@ -182,7 +185,7 @@ def _by_workload(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
                 "workload": _WORKLOADS[workload],
                 "sink": _SINKS[sink],
                 "protocol": protocol,
-                "brokers": str(nodes),
+                "brokers": str(nodes) + (f", min ISR {min_insync}" if min_insync > 1 else ""),
                 "Kafka": kafka,
                 "faults": f"{sum(sum(it.faults.values()) for it in of):,}",
                 "records": f"{sum(it.records for it in of):,}",

@@ -56,6 +56,7 @@ class Result:
         stuck: what did not happen in time.
         invariants: what the checker of histories has decided for each invariant: ``holds``, ``violated`` with the number of
             records, rows or events, or ``undecided`` with the reason. Empty in older results.
+        min_insync: the number of brokers that each write needs.
     """
 
     day: str
@@ -89,6 +90,7 @@ class Result:
     took_s: int
     stuck: Sequence[str] = ()
     invariants: Mapping[str, str] = field(default_factory=dict)
+    min_insync: int = 1
 
     @property
     def kills(self) -> int:

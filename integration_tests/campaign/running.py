@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from integration_tests.campaign.cluster_faults import ClusterFaults, Group, options_of
+from integration_tests.campaign.credentials import LOGIN
 from integration_tests.campaign.faults import FaultInjector
 from integration_tests.campaign.forks import Forks
 from integration_tests.campaign.history import CampaignHistory
@@ -38,6 +40,7 @@ from integration_tests.campaign.windows import (
     key_of,
     time_ms_of,
 )
+from integration_tests.secured_brokers import Listeners
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.producing import Load, produce
 from streamgroups_testkit.reading import (
@@ -75,6 +78,7 @@ def campaign(
     max_lag_s: float = MAX_LAG_S,
     storage: CampaignStorage | None = None,
     report: Callable[[str], None] = lambda _: None,
+    secured: Listeners | None = None,
 ) -> Verdict:
     """Runs a campaign.
 
@@ -99,6 +103,7 @@ def campaign(
             so that its history decides I8.
         storage: the storage of the queries, if it is a target of faults, or an object store.
         report: called with a description of each turn.
+        secured: the listeners of the broker, if the queries log in.
 
     A campaign that does not settle has a verdict too: if no process reaches a point, or the queries do not read to the end
     (:attr:`Verdict.stuck`). Its history is checked as far as it goes.
@@ -115,10 +120,11 @@ def campaign(
     record["on_acknowledged"] = history.inputs.acknowledged
     planted = Planted()
     target = storage.to if storage else to
+    settings = {**planted.settings, **(LOGIN if secured else {})}
+    to_members = secured.login if secured else bootstrap
     options = {
-        # First, so that a login replaces a planted password.
-        **{f"kafka.{name}": value for name, value in planted.settings.items()},
-        "kafka.bootstrap.servers": bootstrap,
+        **{f"kafka.{name}": value for name, value in settings.items()},
+        "kafka.bootstrap.servers": to_members,
         "subscribe": topic,
         "group.id": group,
         "startingOffsets": "earliest",
@@ -131,23 +137,25 @@ def campaign(
         "historyDir": str(history.members),
         **({"membership": "exclusive"} if kind == "stateful" else {}),
         **({"leaseTimeout": LEASE} if any(victim == STALL for _, victim in turns) else {}),
+        **options_of({victim for _, victim in turns}),
     }
     config = {
-        "bootstrap": bootstrap,
+        "bootstrap": to_members,
         "sink": sink,
         "to": planted.conninfo(target) if sink == "postgres" else target,
         "storage_options": storage.storage_options if storage else {},
-        "settings": planted.settings,
+        "settings": settings,
         "environment": planted.environment,
         "options": options,
         "sabotaged": sabotaged,
         "kind": "windows" if has_windows else kind,
         "letters": letters,
+        "is_static": any(victim == "duplicate" for _, victim in turns),
     }
     last = MASTER if any(victim in EXECUTOR_VICTIMS for _, victim in turns) else "local[2]"
     *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]
     committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
-    network = Network(bootstrap, [*others, name], [fault for _, fault in turns], committed)
+    network = Network(to_members, [*others, name], [fault for _, fault in turns], committed)
     members = [
         CampaignMember(
             directory,
@@ -164,6 +172,11 @@ def campaign(
     resets = Resets(reset, directory, history.reset)
     ends = partial(patiently, partial(end_offsets, bootstrap, topic, PARTITIONS))
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
+    cluster = ClusterFaults(
+        Group(bootstrap, group, topic, protocol, sink, directory, committed, ends), members, kafka, history, per_second
+    )
+    if secured:
+        cluster.secure(secured, to if sink == "kafka" else "")
     injector = FaultInjector(
         bootstrap,
         directory / "deaths",
@@ -180,6 +193,7 @@ def campaign(
         network,
         seed,
         storage,
+        cluster,
     )
     injector.add(machine.faults(directory / "deaths", members, injector.all_are_up))
     kills = Counter[Turn]()
@@ -197,6 +211,8 @@ def campaign(
     try:
         with observer:
             injector.all_are_up()
+            # The keys of windows have a meaning.
+            record.setdefault("key_of", cluster.gate.key_of)
             load = Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second, **record)
             with load, creation or nullcontext():
                 if sabotaged or creation:
@@ -268,6 +284,8 @@ def campaign(
         verdict = judged_by_order(kills, load.count, arrived, found_letters, requested)
     else:
         verdict = judged(kind, kills, load.count, arrived, resets.done)
+    verdict = cluster.judge(verdict, arrived)
+    report(str(cluster))
     if stuck:
         verdict = without_the_rest(verdict, stuck)
     elif creation:

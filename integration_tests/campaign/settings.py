@@ -13,6 +13,7 @@ from pathlib import Path
 
 from integration_tests.campaign.record import add_options
 from integration_tests.campaign.turns import (
+    CLUSTER_VICTIMS,
     CONTROL_SABOTAGES,
     EXPLICIT_VICTIMS,
     KINDS,
@@ -96,9 +97,9 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument(
         "--faults",
         nargs="+",
-        choices=(*SELECTABLE, *EXPLICIT_VICTIMS),
+        choices=(*SELECTABLE, *EXPLICIT_VICTIMS, *CLUSTER_VICTIMS),
         default=SELECTABLE,
-        help="what happens at the points; default: all but " + ", ".join(EXPLICIT_VICTIMS),
+        help="what happens at the points; default: all but " + ", ".join((*EXPLICIT_VICTIMS, *CLUSTER_VICTIMS)),
     )
     made.add_argument(
         "--resets", type=int, default=0, help="of the group; with --kind zombies, for each sink and protocol"
@@ -196,9 +197,24 @@ def turns_of(settings: Settings, sink: str, protocol: str) -> list[Turn]:
         return zombie_turns(sink, settings.kills, settings.n_resets, settings.seed, skipped=skipped)
     has_store = settings.storage == "s3" and (sink == "delta" or settings.kind in WINDOWS_KINDS)
     of_storage = (*SINK_VICTIMS[sink], *(STORE_VICTIMS if has_store else ()))
-    allowed = (*VICTIMS_OF[settings.kind], *of_storage, *EXPLICIT_VICTIMS)
+    allowed = (*VICTIMS_OF[settings.kind], *of_storage, *EXPLICIT_VICTIMS, *cluster_victims(settings.kind))
     possible = [victim for victim in settings.victims if victim in allowed]
     return all_turns(sink, settings.kills, possible, settings.seed, settings.kind, protocol)
+
+
+def cluster_victims(kind: str) -> tuple[str, ...]:
+    """The faults of the cluster that a kind of queries supports. Windows count offsets: without gaps and marks of transactions.
+
+    >>> cluster_victims("windows")
+    ('storm', 'duplicate')
+    """
+    of_kind = {"stateless": CLUSTER_VICTIMS, "windows": ("storm", "duplicate")}
+    return of_kind.get(kind, ())
+
+
+def has_fault(settings: Settings, victim: str) -> bool:
+    """Whether the campaigns can have a fault, which their broker must support."""
+    return victim in (*settings.victims, *(it for _, it in settings.turns))
 
 
 def replay_command(settings: Settings, sink: str, protocol: str) -> str:

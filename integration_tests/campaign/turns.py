@@ -96,6 +96,22 @@ STORE_VICTIMS = ("store-errors", "store-slow", "store-lost")
 #: The faults that only ``--turns`` selects. ``stall``: the process stays at the point until the end of the campaign, and its member
 #: loses its partitions at the end of its lease.
 STALL = "stall"
+#: The faults of the cluster and its other users, which ``--faults`` must name. ``storm``: other consumers join and leave the group for
+#: 20 s. ``duplicate``: a consumer joins with the ``group.instance.id`` of a query. ``transactions``: a foreign producer aborts a
+#: transaction on the input. ``hanging``: it leaves one open until its timeout. ``retention``: records after the position are deleted.
+#: ``expiry``: all queries are killed, and stay down until the broker has forgotten the offsets and the transactional ids.
+#: ``credentials``: the permissions of the queries on their group or their output topic are revoked for 10 s.
+#: ``topic-recreated``: the input is deleted and created again after its last record was read. It excludes ``retention``.
+CLUSTER_VICTIMS = (
+    "storm",
+    "duplicate",
+    "transactions",
+    "hanging",
+    "retention",
+    "expiry",
+    "credentials",
+    "topic-recreated",
+)
 #: All faults that can be selected.
 SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server", "answer", "commit-answer", *STORE_VICTIMS)
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from integration_tests.campaign.controls import STUCK, WRONG_FORK, WRONG_SAVEPOINT
+from integration_tests.campaign.foreign_transactions import foreign_values
 from integration_tests.campaign.resets import RequestedResets, order_of, wrong_letters
 from integration_tests.campaign.savepoints import SavepointResults
 from integration_tests.campaign.turns import WINDOWS_KINDS, Turn
@@ -25,7 +26,8 @@ class Verdict:
         lost: the records that did not arrive.
         repeated: the records that arrived more than once.
         disordered: partitions whose records did not arrive in order.
-        different: of windows: the rows with another result. ``lost`` and ``repeated`` are then rows too.
+        different: of windows: the rows with another result. ``lost`` and ``repeated`` are then rows too. Of others: values of no
+            acknowledged record, and differences from the recorded gaps.
         errors: the errors of a state.
         resets: the number of requested resets to known positions.
         unapplied: those that begin no run of the output, by partition.
@@ -108,6 +110,8 @@ def judged(
         found = compare((value for _, value in arrived), n_records, resets)
         return Verdict(kills, n_records, found.missing, found.repeated, different=found.different)
     expected = {str(i) for i in range(n_records)}
+    foreign = foreign_values(value for _, value in arrived)
+    arrived = [(partition, value) for partition, value in arrived if value.isdigit()]
     values = Counter(value for _, value in arrived)
     in_order: dict[int, list[int]] = {}
     for partition, value in arrived:
@@ -119,6 +123,7 @@ def judged(
         repeated=sorted((value for value, n in values.items() if n > 1), key=int),
         # Spark processes grouped records in no defined order.
         disordered=sorted(p for p, numbers in in_order.items() if kind != "stateful" and numbers != sorted(numbers)),
+        different=foreign,
     )
 
 

@@ -1,0 +1,217 @@
+"""The faults of the cluster and of its other users: rebalance storms, foreign transactions, retention, expiry, revoked
+permissions.
+
+``campaign.faults`` injects them. A fault has a part while a process waits at its point, and a part after the process has left it. Each one
+proves that it happened, or fails the campaign. Source: SEMANTICS S1, S4, S7, F5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from integration_tests.campaign.credentials import Credentials
+from integration_tests.campaign.deletions import Deletions, with_gaps
+from integration_tests.campaign.expiry import Expiry
+from integration_tests.campaign.foreign_transactions import ForeignTransactions
+from integration_tests.campaign.history import CampaignHistory
+from integration_tests.campaign.members import CampaignMember
+from integration_tests.campaign.recreation import Gate, Recreations
+from integration_tests.campaign.storms import Storms, Visitor
+from integration_tests.campaign.verdict import Verdict
+from integration_tests.campaign.windows import PARTITIONS
+from integration_tests.history.events import Gap
+from integration_tests.history.outputs_read import now_ms
+from integration_tests.secured_brokers import Listeners
+from streamgroups_broker import EmbeddedKafka
+from streamgroups_testkit.waits import wait_until
+
+#: On a busy machine a query starts in minutes.
+_STARTED_S = 300.0
+
+
+def options_of(victims: Collection[str]) -> dict[str, str]:
+    """The options of the source that faults need.
+
+    >>> options_of({"retention"})
+    {'onDataLoss': 'skip'}
+
+    Raises:
+        ValueError: if the topic is recreated, and records are deleted: Kafka deletes the recorded gaps with the topic.
+    """
+    if {"retention", "topic-recreated"} <= {*victims}:
+        raise ValueError("retention and topic-recreated need a campaign each")
+    options: dict[str, str] = {}
+    if "topic-recreated" in victims:
+        options["onDataLoss"] = "earliest"
+    if "retention" in victims:
+        options["onDataLoss"] = "skip"
+    if "transactions" in victims or "hanging" in victims:
+        options["kafka.isolation.level"] = "read_committed"
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The group of a campaign.
+
+    Args:
+        bootstrap: the broker.
+        group: the group.
+        topic: its topic.
+        protocol: its protocol.
+        sink: the sink of the queries.
+        directory: the directory of their logs.
+        committed: returns the committed offsets.
+        ends: returns the end offsets.
+    """
+
+    bootstrap: str
+    group: str
+    topic: str
+    protocol: str
+    sink: str
+    directory: Path
+    committed: Callable[[], Mapping[int, int]]
+    ends: Callable[[], Mapping[int, int]]
+
+
+class ClusterFaults:
+    """Injects the faults of a cluster into one campaign.
+
+    Args:
+        of: the group.
+        members: its members.
+        kafka: the broker; only the expiry needs it.
+        history: the history of the campaign.
+        per_second: the rate of the producer.
+    """
+
+    def __init__(
+        self,
+        of: Group,
+        members: Sequence[CampaignMember],
+        kafka: EmbeddedKafka | None,
+        history: CampaignHistory,
+        per_second: int,
+    ) -> None:
+        self._of, self._members, self._history = of, members, history
+        #: Stops the producer while the topic does not exist.
+        self.gate = Gate(per_second // 10)
+        self.recreations = Recreations(of.bootstrap, of.group, of.topic, of.committed, of.ends, self._see_to_all)
+        new_visitor = partial(Visitor, of.bootstrap, of.group, of.topic, of.protocol)
+        self.storms = Storms(new_visitor, self._see_to_all)
+        self.transactions = ForeignTransactions(of.bootstrap, of.topic)
+        self.deletions = Deletions(of.bootstrap, of.group, of.topic, members, of.committed, of.ends)
+        self.expiry = (
+            Expiry(kafka, of.directory, of.group, members, of.committed, self._see_to_all, of.sink)
+            if kafka is not None
+            else None
+        )
+        self.credentials: Credentials | None = None
+        #: The part of a fault while a process waits at its point.
+        self.ways: dict[str, Callable[[int, CampaignMember], None]] = {
+            "storm": _nothing,
+            "duplicate": _nothing,
+            "transactions": lambda _, __: self.transactions.abort(),
+            "hanging": _nothing,
+            "retention": lambda _, __: self.deletions.delete(),
+            "credentials": _nothing,
+            "topic-recreated": _nothing,
+            "expiry": lambda _, __: self._expiry().kill_all(),
+        }
+
+    def secure(self, listeners: Listeners, to: str) -> None:
+        """Permits the members to use what they need, before they start.
+
+        Args:
+            listeners: the broker.
+            to: the output topic; empty for other sinks.
+        """
+        of = self._of
+        self.credentials = Credentials(
+            listeners, of.directory, of.group, of.topic, to, self._members, of.committed, self._see_to_all
+        )
+
+    def before(self, victim: str) -> None:
+        """Waits until the group has positions of all partitions, before a process must reach the point.
+
+        Args:
+            victim: the fault.
+        """
+        if victim in self.ways:
+            wait_until(
+                lambda: self._see_to_all() and len(self._of.committed()) >= PARTITIONS,
+                f"group {self._of.group} has committed offsets of all partitions",
+                _STARTED_S,
+            )
+
+    def after(self, point: str, victim: str, name: str) -> None:
+        """The part of a fault after the process has left its point.
+
+        Args:
+            point: the point.
+            victim: the fault.
+            name: the member whose process had reached the point.
+
+        Raises:
+            AssertionError: if the fault has not happened.
+        """
+        if victim == "storm":
+            self.storms.storm()
+        elif victim == "duplicate":
+            self.storms.duplicate(name)
+        elif victim == "hanging":
+            self.transactions.hang()
+        elif victim == "retention":
+            self._see_to_all()
+            self.deletions.wait_until_recorded()
+        elif victim == "topic-recreated":
+            self.recreations.recreate(self.gate, self._history)
+        elif victim == "credentials":
+            assert self.credentials is not None, "the queries of this campaign do not log in"
+            self.credentials.revoke()
+        elif victim == "expiry":
+            self._expiry().expire(point)
+
+    def judge(self, verdict: Verdict, arrived: Sequence[tuple[int, str]]) -> Verdict:
+        """The verdict with the recorded gaps, which become events of the history.
+
+        Args:
+            verdict: the verdict without gaps.
+            arrived: (partition, value) of the output.
+        """
+        gaps = self.deletions.recorded() if self.deletions.done else []
+        if gaps:
+            # The gaps of tasks are not in the histories of members.
+            self._history.record(Gap(now_ms(), "reader", self._of.group, tuple(gaps)))
+        return with_gaps(verdict, arrived, self._history.inputs.places, gaps, self.deletions.done)
+
+    def __str__(self) -> str:
+        expired, permissions = self.expiry, self.credentials
+        return (
+            f"{self.storms.n_rebalances} rebalances with visitors, {self.transactions.n_aborted} records of aborted transactions, "
+            f"{self.transactions.hung_s:.0f} s with a hanging transaction, {len(self.deletions.done)} deletions past a position, "
+            f"{self.recreations.n_noticed} partitions of a new topic, "
+            + (
+                f"{expired.n_expired} expiries with {expired.n_ids} transactional ids and {expired.n_remedies} commands"
+                if expired
+                else "no expiry"
+            )
+            + (f", {permissions.n_revoked} revocations with {permissions.n_errors} errors" if permissions else "")
+        )
+
+    def _see_to_all(self) -> bool:
+        for member in self._members:
+            member.see_to_it()
+        return True
+
+    def _expiry(self) -> Expiry:
+        assert self.expiry is not None, "the expiry needs the broker of the campaign"
+        return self.expiry
+
+
+def _nothing(_: int, __: CampaignMember) -> None:
+    """All of the fault follows when the process has left its point."""
