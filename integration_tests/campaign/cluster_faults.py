@@ -114,7 +114,7 @@ class ClusterFaults:
         #: The part of a fault while a process waits at its point.
         self.ways: dict[str, Callable[[int, CampaignMember], None]] = {
             "storm": _nothing,
-            "duplicate": _nothing,
+            "duplicate-member": _nothing,
             "transactions": lambda _, __: self.transactions.abort(),
             "hanging": _nothing,
             "retention": lambda _, __: self.deletions.delete(),
@@ -161,7 +161,7 @@ class ClusterFaults:
         """
         if victim == "storm":
             self.storms.storm()
-        elif victim == "duplicate":
+        elif victim == "duplicate-member":
             self.storms.duplicate(name)
         elif victim == "hanging":
             self.transactions.hang()

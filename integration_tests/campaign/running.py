@@ -150,7 +150,7 @@ def campaign(
         "sabotaged": sabotaged,
         "kind": "windows" if has_windows else kind,
         "letters": letters,
-        "is_static": any(victim == "duplicate" for _, victim in turns),
+        "is_static": any(victim == "duplicate-member" for _, victim in turns),
     }
     last = MASTER if any(victim in EXECUTOR_VICTIMS for _, victim in turns) else "local[2]"
     *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]

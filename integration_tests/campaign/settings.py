@@ -206,9 +206,9 @@ def cluster_victims(kind: str) -> tuple[str, ...]:
     """The faults of the cluster that a kind of queries supports. Windows count offsets: without gaps and marks of transactions.
 
     >>> cluster_victims("windows")
-    ('storm', 'duplicate')
+    ('storm', 'duplicate-member')
     """
-    of_kind = {"stateless": CLUSTER_VICTIMS, "windows": ("storm", "duplicate")}
+    of_kind = {"stateless": CLUSTER_VICTIMS, "windows": ("storm", "duplicate-member")}
     return of_kind.get(kind, ())
 
 

@@ -97,14 +97,14 @@ STORE_VICTIMS = ("store-errors", "store-slow", "store-lost")
 #: loses its partitions at the end of its lease.
 STALL = "stall"
 #: The faults of the cluster and its other users, which ``--faults`` must name. ``storm``: other consumers join and leave the group for
-#: 20 s. ``duplicate``: a consumer joins with the ``group.instance.id`` of a query. ``transactions``: a foreign producer aborts a
+#: 20 s. ``duplicate-member``: a consumer joins with the ``group.instance.id`` of a query. ``transactions``: a foreign producer aborts a
 #: transaction on the input. ``hanging``: it leaves one open until its timeout. ``retention``: records after the position are deleted.
 #: ``expiry``: all queries are killed, and stay down until the broker has forgotten the offsets and the transactional ids.
 #: ``credentials``: the permissions of the queries on their group or their output topic are revoked for 10 s.
 #: ``topic-recreated``: the input is deleted and created again after its last record was read. It excludes ``retention``.
 CLUSTER_VICTIMS = (
     "storm",
-    "duplicate",
+    "duplicate-member",
     "transactions",
     "hanging",
     "retention",

@@ -166,7 +166,7 @@ def test_retention_and_a_recreated_topic_need_a_campaign_each() -> None:
 
 def _history(*gaps: Gap) -> list[tuple[str, str]]:
     """The anomalies of a history in which records 0 and 1 and from 6 on were read and written."""
-    recorded = ("acknowledged", "position", "read", "written")
+    recorded = ("acknowledged", "position", "read", "commit", "written")
     numbers = tuple(range(10))
     events = [
         Workload(0, "injector", "g", "in", True, True, None, 9_000, recorded),

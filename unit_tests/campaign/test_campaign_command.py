@@ -97,7 +97,9 @@ def _stored(monkeypatch: pytest.MonkeyPatch, *verdicts: Verdict) -> list[list[Tu
     """Replaces the run of a campaign. Returns the turns of all runs."""
     runs: list[list[Turn]] = []
 
-    def run(kafka: object, settings: object, sink: str, protocol: str, turns: Sequence[Turn]) -> Verdict:
+    def run(
+        kafka: object, settings: object, sink: str, protocol: str, turns: Sequence[Turn], *, secured: object
+    ) -> Verdict:
         runs.append(list(turns))
         return verdicts[min(len(runs), len(verdicts)) - 1]
 
