@@ -27,6 +27,8 @@ _MIN_WRITES = 3
 #: The time in which a fault must happen, in seconds. The processes of a query can be starting.
 _FAULT_S = 240
 _TABLE, _STATES = "board", "states"
+#: The name of the count of lost responses.
+LOST_COMMIT = "lost COMMIT"
 _COPY_S = 0.5
 
 
@@ -117,9 +119,9 @@ class CampaignStorage:
 
     def happened(self) -> dict[str, int]:
         """The number of lost responses, or of requests with a fault by fault and method, since the fault has begun."""
-        found = self._store.faults if self._store is not None else {}
+        found = dict(self._store.faults) if self._store is not None else {}
         if self._proxy is not None:
-            found = {"lost COMMIT": self._proxy.n_lost}
+            found[LOST_COMMIT] = self._proxy.n_lost
         return {name: n - self._before.get(name, 0) for name, n in found.items()}
 
     def copy(self) -> None:
@@ -163,10 +165,13 @@ def is_enough(victim: str, happened: Mapping[str, int]) -> bool:
 
     >>> is_enough("commit-answer", {"lost COMMIT": 1})
     True
-    >>> is_enough("store-slow", {"slow GET": 40}), is_enough("store-slow", {"slow GET": 7, "slow PUT": 3})
+    >>> is_enough("store-slow", {"slow GET": 40}), is_enough("store-slow", {"slow GET": 7, "slow PUT": 3, "lost COMMIT": 0})
     (False, True)
+    >>> is_enough("commit-answer", {"slow PUT": 40, "lost COMMIT": 0})
+    False
     """
     if victim == "commit-answer":
-        return sum(happened.values()) > 0
-    writes = sum(n for name, n in happened.items() if name.endswith((" PUT", " POST")))
-    return sum(happened.values()) >= MIN_REQUESTS[victim] and writes >= _MIN_WRITES
+        return happened.get(LOST_COMMIT, 0) > 0
+    of_store = {name: n for name, n in happened.items() if name != LOST_COMMIT}
+    writes = sum(n for name, n in of_store.items() if name.endswith((" PUT", " POST")))
+    return sum(of_store.values()) >= MIN_REQUESTS[victim] and writes >= _MIN_WRITES
