@@ -20,7 +20,14 @@ from integration_tests.campaign.resets import RequestedResets
 from integration_tests.campaign.single_processes import PARTS, SingleProcesses
 from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import patiently
-from integration_tests.campaign.turns import AT_RANDOM, EXECUTOR_VICTIMS, STALL, needs_rebalance, needs_reset
+from integration_tests.campaign.turns import (
+    ABORT_POINTS,
+    AT_RANDOM,
+    EXECUTOR_VICTIMS,
+    STALL,
+    needs_rebalance,
+    needs_reset,
+)
 from integration_tests.campaign.windows import Resets
 from integration_tests.campaign.zombies import Zombies, frozen
 from streamgroups_broker import EmbeddedKafka
@@ -135,7 +142,7 @@ class FaultInjector:
         else:
             self._arm(point, names)
             wait_until(
-                lambda: self.all_are_up() and (self._reached() or self.state_errors()),
+                lambda: self._is_reached(point) or self.state_errors(),
                 f"a member passes {point}; see {self._directory}",
                 timeout_s,
             )
@@ -203,6 +210,15 @@ class FaultInjector:
     def _arm(self, point: str, named: Sequence[str]) -> None:
         (self._directory / f".{point}").write_text(" ".join(named))
         (self._directory / f".{point}").rename(self._directory / point)
+
+    def _is_reached(self, point: str) -> bool:
+        """Whether a process is at a point. Starts the members that are not running, and makes batches fail if the point needs it."""
+        self.all_are_up()
+        if self._reached():
+            return True
+        if point in ABORT_POINTS:
+            self._single.fail_batches(list(self._members.values()))
+        return False
 
     def _reached(self) -> list[Path]:
         return [it for it in self._directory.glob("reached.*") if it not in self._stalled]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import psutil
@@ -26,6 +26,8 @@ MAX_DELAY_S = 5.0
 #: A process that the query ends earlier was not frozen.
 _MIN_FROZEN_S = 1.0
 _POLL_S = 0.2
+#: The time between two kills of workers that make batches fail. A batch begins within this time.
+FAILURE_S = 3.0
 #: The words of a command line by the part of the query.
 _DRIVER = "org.apache.spark.deploy.SparkSubmit"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -90,7 +92,7 @@ class SingleProcesses:
 
     def __init__(self, see_to_all: Callable[[], object], seed: int) -> None:
         self._see_to_all, self._seed = see_to_all, seed
-        self._n = 0
+        self._n, self._next_failure_s = 0, 0.0
         #: How long each frozen process was in the state T, in seconds, by the fault.
         self.frozen_s: dict[str, list[float]] = {}
 
@@ -109,6 +111,16 @@ class SingleProcesses:
         if fault not in ("worker", "freeze-worker"):
             return member, member.processes()[0].pid
         return member, random_.choice(self._wait_for("worker", member)).pid
+
+    def fail_batches(self, members: Sequence[CampaignMember]) -> None:
+        """Kills a Python worker of each member, at most once in :data:`FAILURE_S`, so that its batch fails."""
+        if time.monotonic() < self._next_failure_s:
+            return
+        self._next_failure_s = time.monotonic() + FAILURE_S
+        for member in members:
+            with suppress(psutil.NoSuchProcess):
+                for process in processes_of("worker", member.processes())[:1]:
+                    process.kill()
 
     def freeze(self, part: str, pid: int, member: CampaignMember, release: Callable[[], object]) -> None:
         """Freezes one process of a query.

@@ -15,10 +15,12 @@ KINDS = ("stateless", "stateful", "windows", "zombies", "savepoints")
 WINDOWS_KINDS = ("windows", "savepoints")
 #: No point: the fault is injected at a random time after the last one, into a random member.
 AT_RANDOM = "at-random"
+#: The points of the abort of a transaction. Only a failed batch reaches them, so the campaign makes batches fail.
+ABORT_POINTS = ("before-abort", "after-abort")
 #: The points before and after requests of a transaction of Kafka, beside those of the methods that send them.
 REQUEST_POINTS = (
     *("before-init-producer-id", "before-add-partitions", "after-add-partitions", "after-add-offsets"),
-    *("after-commit-offsets", "before-abort", "after-abort"),
+    *("after-commit-offsets", *ABORT_POINTS),
 )
 POINTS = (
     "before-offset-log",

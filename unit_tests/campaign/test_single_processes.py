@@ -141,3 +141,25 @@ def test_a_frozen_command_continues_after_its_point(
     result, was_frozen = run_frozen_command(point, seconds=0.2, environment={"PYTHONPATH": str(tmp_path)})
     assert (result.returncode, result.stdout, was_frozen) == (0, "called called\n", is_reached), result.stderr
     assert not was_frozen or time.monotonic() - began_s > 0.2
+
+
+def test_a_batch_fails_by_the_kill_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[str] = []
+
+    class Worker:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def kill(self) -> None:
+            killed.append(self.name)
+
+    monkeypatch.setattr(single_processes, "processes_of", lambda part, found: [Worker(part), Worker("another")])
+    single = SingleProcesses(lambda: True, 1)
+    members = cast(list[CampaignMember], [FakeMember("ann"), FakeMember("bob")])
+    single.fail_batches(members)
+    single.fail_batches(members)
+    assert killed == ["worker", "worker"], "the second call comes too early"
+    monkeypatch.setattr(single_processes, "FAILURE_S", 0.0)
+    single._next_failure_s = 0.0
+    single.fail_batches(members)
+    assert len(killed) == 4
