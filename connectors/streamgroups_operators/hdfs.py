@@ -11,7 +11,6 @@ Arrow's ``HadoopFileSystem`` and ``FileSystemHandler``; Hadoop's ``FileContext.r
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
@@ -23,6 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from streamgroups.errors import MissingExtra
+from streamgroups_operators.local_files import unfinished_path
 
 _SCHEME = "hdfs"
 #: The beginnings of Arrow's errors if Hadoop's library, or Java, is not there.
@@ -86,8 +86,7 @@ def write_and_rename(
     Raises:
         OSError: if it cannot be written. An unfinished file is removed.
     """
-    directory, _, name = path.rpartition("/")
-    unfinished = f"{directory}/.{name}" + (f".{uuid.uuid4().hex}" if is_contended else "")
+    unfinished = unfinished_path(path, is_contended=is_contended)
     try:
         with files.open_output_stream(unfinished) as out:
             for part in parts:

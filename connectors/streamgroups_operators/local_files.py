@@ -36,10 +36,10 @@ def write_durably(
     Raises:
         OSError: if it cannot be written. An unfinished file is removed.
     """
-    directory, name = os.path.split(path)
+    directory = os.path.dirname(path)
     make_durable(root, directory)
     is_shared = _is_shared(root)
-    unfinished = f"{directory}/.{name}" + (f".{uuid.uuid4().hex}" if is_contended else "")
+    unfinished = unfinished_path(path, is_contended=is_contended)
     try:
         with open(unfinished, "wb", opener=_for_owner) as out:
             if is_shared:
@@ -56,6 +56,20 @@ def write_durably(
         raise
     if syncs_name:
         sync_directory(directory)
+
+
+def unfinished_path(path: str, *, is_contended: bool) -> str:
+    """The name of a file while it is written, in the same directory.
+
+    Args:
+        path: the file.
+        is_contended: whether other processes can write the same file at once.
+
+    >>> unfinished_path("/states/a", is_contended=False)
+    '/states/.a'
+    """
+    directory, name = os.path.split(path)
+    return f"{directory}/.{name}" + (f".{uuid.uuid4().hex}" if is_contended else "")
 
 
 def make_durable(root: str, directory: str) -> None:

@@ -179,23 +179,23 @@ class RunningQuery:
     def _parts(self, metadata_store: MetadataStore, resets: Resets) -> QueryParts:
         options, last_batch = self._options, self.last_batch
         return QueryParts(
-            self._cluster,
-            self._new_member,
-            _now_ms,
-            self._record,
-            last_batch,
-            SkippedRangeStore(metadata_store, self._group_id),
-            GapRecords(
+            cluster=self._cluster,
+            new_member=self._new_member,
+            clock=_now_ms,
+            record=self._record,
+            commit_log=last_batch,
+            left=SkippedRangeStore(metadata_store, self._group_id),
+            gaps=GapRecords(
                 lambda: KafkaMetadataStore(options.client, retry_timeout_s=_METADATA_TIMEOUT_S),
                 self._group_id,
                 SteadyClock(),
             ),
-            resets,
-            self._time or Times(),
-            self._states,
-            in_background,
-            last_batch.duration_ms,
-            GroupLimit(self._cluster, options.client, self._group_id, options.max_groups_per_topic),
+            resets=resets,
+            times=self._time or Times(),
+            states=self._states,
+            start=in_background,
+            duration_ms=last_batch.duration_ms,
+            group_limit=GroupLimit(self._cluster, options.client, self._group_id, options.max_groups_per_topic),
         )
 
     def _waits(self) -> QueryWaits:

@@ -191,16 +191,16 @@ class Run:
             )
         )
         parts = QueryParts(
-            world.cluster,
-            self._new_member,
-            world.clock,
-            self.history,
-            self.checkpoint if reads_checkpoint or commits_offsets else Checkpoint(),
-            SkippedRangeStore(world.metadata_store, "airline"),
-            GapRecords(lambda: world.metadata_store, "airline", world.clock),
-            self.participation,
-            self.time or Times(),
-            states or BatchStates(),
+            cluster=world.cluster,
+            new_member=self._new_member,
+            clock=world.clock,
+            record=self.history,
+            commit_log=self.checkpoint if reads_checkpoint or commits_offsets else Checkpoint(),
+            left=SkippedRangeStore(world.metadata_store, "airline"),
+            gaps=GapRecords(lambda: world.metadata_store, "airline", world.clock),
+            resets=self.participation,
+            times=self.time or Times(),
+            states=states or BatchStates(),
             group_limit=group_limit,
         )
         self.source = MicroBatches(
