@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+#: The settings of a client that logs in as ann.
+LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": f'{PLAIN} username="ann" password="right horse";',
+}
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 FAR_AWAY = "kafka.invalid:9092"
 STORE_PASSWORD, KEY_PASSWORD = "store-password", "key-password"

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
-from integration_tests.secured_brokers import PLAIN, Listeners
+from integration_tests.secured_brokers import LOGIN, Listeners
 from integration_tests.test_dead_letters_are_redriven import letters
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
@@ -38,11 +38,6 @@ from streamgroups_testkit.waits import wait_until
 
 ANN = "User:ann"
 _NUMBERS = itertools.count()
-LOGIN = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.jaas.config": f'{PLAIN} username="ann" password="right horse";',
-}
 _KINDS = {
     "Topic": (ResourceType.TOPIC, "--topic"),
     "Group": (ResourceType.GROUP, "--group"),

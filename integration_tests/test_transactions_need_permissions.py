@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
-from integration_tests.secured_brokers import PLAIN, Listeners
+from integration_tests.secured_brokers import LOGIN, Listeners
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.test_one_transaction_of_many_processes import assert_values
 from integration_tests.transaction_process import config_of, encoded
@@ -33,15 +33,8 @@ def listeners(secured: Listeners) -> Listeners:
     return secured
 
 
-_LOGIN = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.jaas.config": f'{PLAIN} username="ann" password="right horse";',
-}
-
-
 def test_each_missing_permission_is_named(listeners: Listeners) -> None:
-    ann = ClientConfig.from_options({"bootstrap.servers": listeners.login, **_LOGIN})
+    ann = ClientConfig.from_options({"bootstrap.servers": listeners.login, **LOGIN})
     with closing(Transactions(ann, "x")) as anns, closing(Transactions(config_of(listeners.plain), "x")) as somebodys:
         with pytest.raises(NotAuthorized, match=r"transactional id 'x'.*Grant Write on TransactionalId 'x'"):
             anns.begin()
@@ -72,7 +65,7 @@ def test_a_query_without_permissions_names_them_and_resumes_once_it_has_them(
     options = {"kafka.bootstrap.servers": listeners.plain, "subscribe": "departures", "group.id": "board-writers"}
     records = spark.readStream.format("streamgroups").options(**options, startingOffsets="earliest").load()
     sink = sg.KafkaSink(
-        bootstrap_servers=listeners.login, topic="reports", transactional_id="board-writer", settings=_LOGIN
+        bootstrap_servers=listeners.login, topic="reports", transactional_id="board-writer", settings=LOGIN
     )
 
     def write() -> None:

@@ -17,7 +17,7 @@ from integration_tests.campaign.deletions import Deletions, with_gaps
 from integration_tests.campaign.expiry import Expiry
 from integration_tests.campaign.foreign_transactions import ForeignTransactions
 from integration_tests.campaign.history import CampaignHistory
-from integration_tests.campaign.members import CampaignMember
+from integration_tests.campaign.members import CampaignMember, all_are_up
 from integration_tests.campaign.recreation import Gate, Recreations
 from integration_tests.campaign.storms import Storms, Visitor
 from integration_tests.campaign.verdict import Verdict
@@ -131,9 +131,7 @@ class ClusterFaults:
             to: the output topic; empty for other sinks.
         """
         of = self._of
-        self.credentials = Credentials(
-            listeners, of.directory, of.group, of.topic, to, self._members, of.committed, self._see_to_all
-        )
+        self.credentials = Credentials(listeners, of.group, of.topic, to, self._members, of.committed, self._see_to_all)
 
     def before(self, victim: str) -> None:
         """Waits until the group has positions of all partitions, before a process must reach the point.
@@ -204,9 +202,7 @@ class ClusterFaults:
         )
 
     def _see_to_all(self) -> bool:
-        for member in self._members:
-            member.see_to_it()
-        return True
+        return all_are_up(self._members)
 
     def _expiry(self) -> Expiry:
         assert self.expiry is not None, "the expiry needs the broker of the campaign"

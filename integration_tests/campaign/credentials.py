@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from integration_tests.campaign.members import CampaignMember
-from integration_tests.secured_brokers import PLAIN, Listeners
+from integration_tests.campaign.members import CampaignMember, count_in
+from integration_tests.campaign.targets import all_advance
+from integration_tests.secured_brokers import Listeners
 from streamgroups_testkit.waits import wait_until
 
 USER = "ann"
-#: The settings of a client that logs in.
-LOGIN = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.jaas.config": f'{PLAIN} username="{USER}" password="right horse";',
-}
 #: How long a permission is revoked, and the longest time until a query fails without it and continues with it.
 _REVOKED_S, _NOTICED_S, _STARTED_S = 10.0, 60.0, 240.0
 _ERROR = "NotAuthorized"
@@ -34,7 +28,6 @@ class Credentials:
 
     Args:
         listeners: the broker.
-        directory: the directory of the logs of the members.
         group: their group.
         topic: their input.
         to: the output topic; empty for other sinks.
@@ -46,7 +39,6 @@ class Credentials:
     def __init__(
         self,
         listeners: Listeners,
-        directory: Path,
         group: str,
         topic: str,
         to: str,
@@ -54,7 +46,7 @@ class Credentials:
         committed: Callable[[], Mapping[int, int]],
         see_to_all: Callable[[], bool],
     ) -> None:
-        self._listeners, self._directory, self._group, self._to = listeners, directory, group, to
+        self._listeners, self._group, self._to = listeners, group, to
         self._members, self._committed, self._see_to_all = members, committed, see_to_all
         self._allow(ResourceType.TOPIC, topic)
         self._allow(ResourceType.TRANSACTIONAL_ID, "streamgroups", prefixed=True)
@@ -91,15 +83,14 @@ class Credentials:
         self.n_errors += self._errors() - before
         committed = self._committed()
         wait_until(
-            lambda: self._see_to_all() and all(n > committed.get(p, 0) for p, n in _all(self._committed(), committed)),
+            lambda: self._see_to_all() and all_advance(committed, self._committed()),
             f"group {self._group} continues with its permissions",
             _STARTED_S,
             1.0,
         )
 
     def _errors(self) -> int:
-        logs = [self._directory / f"{it.name}.log" for it in self._members]
-        return sum(log.read_text(errors="replace").count(_ERROR) for log in logs if log.exists())
+        return count_in((it.log for it in self._members), _ERROR)
 
     def _allow_group(self) -> None:
         # The metadata groups have this prefix.
@@ -110,8 +101,3 @@ class Credentials:
 
     def _allow(self, kind: ResourceType, name: str, *, prefixed: bool = False) -> None:
         self._listeners.allow(USER, AclOperation.ALL, kind, name, prefixed=prefixed)
-
-
-def _all(current: Mapping[int, int], before: Mapping[int, int]) -> list[tuple[int, int]]:
-    """The offsets of the partitions that had one; 0 if a partition has none now."""
-    return [(p, current.get(p, 0)) for p in before]

@@ -110,7 +110,7 @@ class Expiry:
         wait_until(lambda: not self._committed(), f"the offsets of {self._group} expire", _EXPIRY_S, 2.0)
         wait_until(lambda: not self._transactional_ids() & ids, f"the ids {ids} expire", _EXPIRY_S, 2.0)
         self.n_expired, self.n_ids = self.n_expired + 1, self.n_ids + len(ids)
-        sizes = {it.name: self._log(it).stat().st_size for it in self._members}
+        sizes = {it.name: it.log.stat().st_size for it in self._members}
         self._see_to_all()
         is_remedied = False
 
@@ -119,7 +119,7 @@ class Expiry:
             if self._committed():
                 return True
             for member in self._members:
-                text = self._log(member).read_bytes()[sizes[member.name] :].decode(errors="replace")
+                text = member.log.read_bytes()[sizes[member.name] :].decode(errors="replace")
                 if not is_remedied and (commands := remedies(text)) is not None:
                     self._remedy(commands[0 if point in _AFTER_OUTPUT else 1])
                     is_remedied = True
@@ -127,9 +127,6 @@ class Expiry:
             return False
 
         wait_until(continues, f"group {self._group} continues after the expiry", _STARTED_S, 1.0)
-
-    def _log(self, member: CampaignMember) -> Path:
-        return self._directory / f"{member.name}.log"
 
     def _remedy(self, command: str) -> None:
         """Commits the positions of the error, as it requires, while no member is alive."""

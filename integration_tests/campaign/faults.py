@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from integration_tests.campaign.cluster_faults import ClusterFaults
 from integration_tests.campaign.history import CampaignHistory
-from integration_tests.campaign.members import CampaignMember
+from integration_tests.campaign.members import CampaignMember, all_are_up, waiting_file
 from integration_tests.campaign.network_faults import Network, is_of_network
 from integration_tests.campaign.resets import RequestedResets
-from integration_tests.campaign.single_processes import PARTS, SingleProcesses
+from integration_tests.campaign.single_processes import PARTS, SingleProcesses, processes_of
 from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import patiently
 from integration_tests.campaign.turns import (
@@ -33,8 +33,6 @@ from integration_tests.campaign.zombies import Zombies, frozen
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.waits import wait_until
 
-_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-_SOURCE = "python_streaming_source_runner"
 #: Longer than the time without polls after which a member checks its membership, and shorter than the session timeout
 #: of 6 s.
 _SILENCE_S = 4.0
@@ -138,7 +136,7 @@ class FaultInjector:
         names = list(self._members)[-1:] if victim in EXECUTOR_VICTIMS else list(self._members)
         if point == AT_RANDOM:
             member, chosen = self._single.choose([self._members[name] for name in names], victim)
-            reached = self._directory / f"reached.{member.name}.{chosen}"
+            reached = waiting_file(self._directory, member.name, chosen)
         else:
             self._arm(point, names)
             wait_until(
@@ -229,9 +227,7 @@ class FaultInjector:
 
     def all_are_up(self) -> bool:
         """Starts the members that are not running."""
-        for member in self._members.values():
-            member.see_to_it()
-        return True
+        return all_are_up(self._members.values())
 
     def give_up(self) -> None:
         """Disarms all points and releases all waiting processes."""
@@ -265,7 +261,7 @@ class FaultInjector:
 
     def _freeze(self, part: str, pid: int, member: CampaignMember) -> None:
         # The process at the point continues while the other one is frozen.
-        reached = self._directory / f"reached.{member.name}.{pid}"
+        reached = waiting_file(self._directory, member.name, pid)
         self._single.freeze(part, pid, member, partial(reached.unlink, missing_ok=True))
 
     def _silence(self, member: CampaignMember) -> None:
@@ -274,15 +270,9 @@ class FaultInjector:
         time.sleep(_AFTER_SILENCE_S)
 
 
-def _runs(process: psutil.Process, program: str) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return any(program in word for word in process.cmdline())
-    return False
-
-
 def _kill_source(_: int, member: CampaignMember) -> None:
     """Kills the processes of the sources of a member; between two runs of its query, without one, all its processes."""
-    found = [it for it in member.processes() if _runs(it, _SOURCE)]
+    found = processes_of("source", member.processes())
     if not found:
         member.kill()
     for process in found:
@@ -313,7 +303,7 @@ def _kill_executor(pid: int, member: CampaignMember) -> None:
     """
 
     def found() -> list[psutil.Process]:
-        return [p for p in (*psutil.Process(pid).parents(), *member.processes()) if _runs(p, _EXECUTOR)]
+        return processes_of("executor", [*psutil.Process(pid).parents(), *member.processes()])
 
     # After a kill, the new executor may still be starting.
     wait_until(found, f"{member.name} has an executor")

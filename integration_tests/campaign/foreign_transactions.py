@@ -20,6 +20,8 @@ from streamgroups_testkit.waits import wait_until
 
 #: How long a transaction hangs: its timeout, after which the broker aborts it.
 HANGING_S = 15
+#: The timeout of a transaction that its producer aborts.
+_ABORT_S = 60
 #: The shortest time for which the last stable offset must stay.
 MIN_HANGING_S = 10.0
 #: The records of a transaction in each partition.
@@ -58,7 +60,7 @@ class ForeignTransactions:
         Raises:
             AssertionError: if the brokers did not acknowledge the records.
         """
-        producer = self._begun("1 minute")
+        producer = self._begun(_ABORT_S)
         self.n_aborted += self._write(producer, _ABORTED)
         producer.abort_transaction(30)
 
@@ -69,7 +71,7 @@ class ForeignTransactions:
             AssertionError: if the brokers did not acknowledge the records, the last stable offsets did not stay, or the transaction is
                 open too long.
         """
-        producer = self._begun("hanging")
+        producer = self._begun(HANGING_S)
         self.n_aborted += self._write(producer, _HANGING)
         stable, began_s = self._ends(IsolationLevel.READ_COMMITTED), time.monotonic()
         assert all(n < self._ends(IsolationLevel.READ_UNCOMMITTED)[p] for p, n in stable.items()), (
@@ -84,9 +86,8 @@ class ForeignTransactions:
         # The transaction of this client is aborted, so the client has nothing to send.
         producer.purge()
 
-    def _begun(self, kind: str) -> Producer:
+    def _begun(self, timeout_s: int) -> Producer:
         self._n += 1
-        timeout_s = HANGING_S if kind == "hanging" else 60
         producer = Producer(
             {
                 "bootstrap.servers": self._bootstrap,

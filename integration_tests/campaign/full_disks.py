@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from integration_tests.campaign.members import count_in
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.waits import wait_until
 
@@ -115,23 +116,10 @@ def full_until_noticed(
     Raises:
         AssertionError: if the disk is not full, or no query fails.
     """
-    before = n_errors(logs)
-    disk.fill()
-    try:
-        assert disk.is_full, f"{disk.path} is not full"
-        release()
-        until_s = time.monotonic() + _FULL_S
-
-        def is_noticed() -> bool:
-            see_to_all()
-            # A query has deleted old files.
-            disk.fill()
-            return n_errors(logs) > before and time.monotonic() > until_s
-
-        wait_until(is_noticed, f"a query fails because {disk.path} is full", _TIMEOUT_S, 0.5)
-        return n_errors(logs) - before
-    finally:
-        disk.free()
+    before = count_in(logs, _TEXT)
+    what = f"a query fails because {disk.path} is full"
+    _full_until(disk, lambda: count_in(logs, _TEXT) > before, what, see_to_all, release, _FULL_S)
+    return count_in(logs, _TEXT) - before
 
 
 def full_until_brokers_end(
@@ -149,24 +137,32 @@ def full_until_brokers_end(
         AssertionError: if the disk is not full, or no broker ends.
     """
     assert kafka.running, "the brokers run"
-    disk.fill()
-    try:
-        assert disk.is_full, f"{disk.path} is not full"
-        release()
-
-        def has_ended() -> bool:
-            see_to_all()
-            # A broker has deleted old files.
-            disk.fill()
-            return not kafka.running
-
-        wait_until(has_ended, f"a broker ends because {disk.path} is full", _TIMEOUT_S, 0.5)
-    finally:
-        disk.free()
+    what = f"a broker ends because {disk.path} is full"
+    _full_until(disk, lambda: not kafka.running, what, see_to_all, release)
     for node_id in kafka.node_ids:
         kafka.restart_node(node_id)
 
 
-def n_errors(logs: Sequence[Path]) -> int:
-    """How often logs contain that there is no space."""
-    return sum(log.read_text(errors="replace").count(_TEXT) for log in logs if log.exists())
+def _full_until(
+    disk: Disk,
+    is_noticed: Callable[[], bool],
+    what: str,
+    see_to_all: Callable[[], object],
+    release: Callable[[], object],
+    min_s: float = 0.0,
+) -> None:
+    disk.fill()
+    try:
+        assert disk.is_full, f"{disk.path} is not full"
+        release()
+        until_s = time.monotonic() + min_s
+
+        def is_done() -> bool:
+            see_to_all()
+            # A query or a broker has deleted old files.
+            disk.fill()
+            return is_noticed() and time.monotonic() >= until_s
+
+        wait_until(is_done, what, _TIMEOUT_S, 0.5)
+    finally:
+        disk.free()

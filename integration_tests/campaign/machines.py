@@ -18,7 +18,7 @@ from integration_tests.campaign.full_disks import (
     full_until_noticed,
 )
 from integration_tests.campaign.full_disks import FAULT as DISK_FULL
-from integration_tests.campaign.members import CampaignMember
+from integration_tests.campaign.members import CampaignMember, waiting_file
 from integration_tests.campaign.moved_clocks import FAULT as CLOCK
 from integration_tests.campaign.moved_clocks import MovedClocks
 from integration_tests.campaign.turns import Turn
@@ -82,7 +82,7 @@ class Machine:
 
             ways[CLOCK] = jump
         if disk is not None:
-            logs = [self._directory / f"{member.name}.log" for member in members]
+            logs = [member.log for member in members]
 
             def fill(pid: int, member: CampaignMember) -> None:
                 full_until_noticed(disk, logs, see_to_all, partial(_release, deaths, member, pid))
@@ -104,4 +104,4 @@ class Machine:
 
 
 def _release(deaths: Path, member: CampaignMember, pid: int) -> None:
-    (deaths / f"reached.{member.name}.{pid}").unlink(missing_ok=True)
+    waiting_file(deaths, member.name, pid).unlink(missing_ok=True)

@@ -58,6 +58,8 @@ class CampaignMember:
         self._config["options"] = {**config["options"], "kafka.client.id": name}
         if config.get("is_static"):
             self._config["options"]["kafka.group.instance.id"] = name
+        #: What its processes print.
+        self.log = directory / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         #: Whether the history has its start, and not its end.
         self._is_started = False
@@ -82,7 +84,7 @@ class CampaignMember:
         }
         if self._config["master"] == MASTER:
             environment["SPARK_HOME"] = str(spark_home(self._directory / "spark"))
-        with (self._directory / f"{self.name}.log").open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "integration_tests.campaign.query", json.dumps(self._config)],
                 stdout=log,
@@ -134,8 +136,7 @@ class CampaignMember:
 
     def state_errors(self) -> list[str]:
         """The errors of states in its log."""
-        log = self._directory / f"{self.name}.log"
-        return _STATE_ERROR.findall(log.read_text(errors="replace")) if log.exists() else []
+        return _STATE_ERROR.findall(self.log.read_text(errors="replace")) if self.log.exists() else []
 
     def stop(self) -> None:
         """Stops it with SIGTERM; kills it after a timeout."""
@@ -148,6 +149,23 @@ class CampaignMember:
         except subprocess.TimeoutExpired:
             self.kill()
             raise NotInTime(f"{self.name} did not stop within 60 s after SIGTERM") from None
+
+
+def all_are_up(members: Iterable[CampaignMember]) -> bool:
+    """Starts the members that are not running. Always ``True``, for the conditions of waits."""
+    for member in members:
+        member.see_to_it()
+    return True
+
+
+def count_in(logs: Iterable[Path], text: str) -> int:
+    """How often logs contain a text."""
+    return sum(log.read_text(errors="replace").count(text) for log in logs if log.exists())
+
+
+def waiting_file(deaths: Path, member: str, pid: int) -> Path:
+    """The file that exists while a process waits at its point. Without it, the process continues (``dying/sitecustomize.py``)."""
+    return deaths / f"reached.{member}.{pid}"
 
 
 def stopped(members: Iterable[CampaignMember]) -> list[str]:

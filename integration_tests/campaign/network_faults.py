@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from integration_tests.campaign.windows import PARTITIONS
+from integration_tests.campaign.targets import all_advance
 from integration_tests.protocol_proxy import ProtocolProxy
 from integration_tests.protocol_rules import Action, ApiKey, AppliedRule, Rule
 from streamgroups_testkit.waits import wait_until
@@ -201,7 +201,7 @@ class Network:
             rules.remove(applied)
         before = self._committed()
         wait_until(
-            lambda: all_are_up() and _all_advance(before, self._committed()),
+            lambda: all_are_up() and all_advance(before, self._committed()),
             f"the group commits offsets of all partitions after {fault} of {name}",
             _TIMEOUT_S,
         )
@@ -219,7 +219,3 @@ class Network:
             for (key, action), n in list(proxy.rules.counts.items()):
                 found[f"{action.value} {titles.get(key, key)}"] += n
         return dict(sorted(found.items()))
-
-
-def _all_advance(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
-    return all(after.get(p, 0) > before.get(p, 0) for p in range(PARTITIONS))

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from integration_tests.campaign.cluster_faults import ClusterFaults, Group, options_of
-from integration_tests.campaign.credentials import LOGIN
 from integration_tests.campaign.faults import FaultInjector
 from integration_tests.campaign.forks import Forks
 from integration_tests.campaign.history import CampaignHistory
@@ -40,7 +39,7 @@ from integration_tests.campaign.windows import (
     key_of,
     time_ms_of,
 )
-from integration_tests.secured_brokers import Listeners
+from integration_tests.secured_brokers import LOGIN, Listeners
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.producing import Load, produce
 from streamgroups_testkit.reading import (

@@ -35,6 +35,15 @@ def patiently(read: Callable[[], Result]) -> Result:
     return read()
 
 
+def all_advance(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
+    """Whether the committed offsets of all partitions are after earlier ones.
+
+    >>> all_advance({0: 5}, {0: 6, 1: 1, 2: 1, 3: 1}), all_advance({}, {0: 6, 1: 1, 2: 1})
+    (True, False)
+    """
+    return all(after.get(p, 0) > before.get(p, 0) for p in range(PARTITIONS))
+
+
 def create(bootstrap: str, topic: str, config: Mapping[str, str] = MappingProxyType({})) -> None:
     """Creates a topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})

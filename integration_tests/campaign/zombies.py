@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.campaign.resets import RequestedResets
+from integration_tests.campaign.targets import all_advance
 from integration_tests.campaign.windows import PARTITIONS
 from streamgroups_testkit.waits import wait_until
 
@@ -127,10 +128,7 @@ class Zombies:
     def _until_all_advance(self) -> None:
         before = self._resets.committed()
         self._wait_until(
-            lambda: (
-                (after := self._resets.committed()).keys() >= set(range(PARTITIONS))
-                and all(after[p] > before.get(p, 0) for p in range(PARTITIONS))
-            ),
+            lambda: all_advance(before, self._resets.committed()),
             f"group {self._group} commits offsets of all partitions",
         )
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from integration_tests.campaign import __main__ as command
 from integration_tests.campaign import settings as campaign_settings
 from integration_tests.campaign import shrinking as campaign_shrinking
+from integration_tests.campaign import targets as campaign_targets
 from integration_tests.campaign.settings import Settings, parser, replay_command, settings_of, turns_of
 from integration_tests.campaign.shrinking import shrunk
 from integration_tests.campaign.turns import KINDS, Turn
@@ -87,7 +88,7 @@ def test_a_failure_that_does_not_occur_again_keeps_its_faults() -> None:
     assert shrunk([1, 2, 3], lambda _: False, max_runs=100) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("module", [campaign_settings, campaign_shrinking])
+@pytest.mark.parametrize("module", [campaign_settings, campaign_shrinking, campaign_targets])
 def test_the_examples_run(module: object) -> None:
     failed, n = doctest.testmod(module)  # type: ignore[arg-type]
     assert (failed, n > 0) == (0, True)
