@@ -7,16 +7,14 @@ plans and progress reports, checkpoints, states, histories and event files.
 
 from __future__ import annotations
 
-import base64
-import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote
 
 from integration_tests.history.events import LogsSearched
 from integration_tests.history.outputs_read import now_ms
+from integration_tests.secret_forms import forms_of
 
 #: The text that a lost response adds to its error, see ``dying/sitecustomize.py``.
 ERROR = "STREAMGROUPS_PLANTED"
@@ -77,26 +75,6 @@ class Planted:
 
     def _secrets(self) -> Mapping[str, str]:
         return {"the client": self.client, "the database": self.database, "an error": self.error}
-
-
-def forms_of(secret: str) -> dict[bytes, str]:
-    """The forms of a secret, and their names: plain, in a URL, in JSON, and in base64 at each place of a longer text.
-
-    >>> forms_of("a@b/c+d")[b"a%40b%2Fc%2Bd"]
-    'percent-encoded'
-    >>> any(it in base64.b64encode(b"ann:pl@nted+1/x") for it in forms_of("pl@nted+1/x"))
-    True
-    """
-    found = {secret.encode(): "plain", quote(secret, safe="").encode(): "percent-encoded"}
-    found[quote(secret).encode()] = found.get(quote(secret).encode(), "percent-encoded")
-    found.setdefault(json.dumps(secret)[1:-1].encode(), "in JSON")
-    content = secret.encode()
-    for before in range(3):
-        # The characters that only depend on the secret: six bits each.
-        whole = base64.b64encode(bytes(before) + content)
-        part = whole[-(-before * 8 // 6) : (before + len(content)) * 8 // 6]
-        found |= {part: "base64", part.translate(bytes.maketrans(b"+/", b"-_")): "base64"}
-    return found
 
 
 def _found_in(path: Path, forms: list[bytes]) -> Iterator[bytes]:

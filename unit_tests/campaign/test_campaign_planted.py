@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
+from integration_tests import secret_forms
 from integration_tests.campaign import planted as campaign_planted
-from integration_tests.campaign.planted import Planted, forms_of, new_secret
+from integration_tests.campaign.planted import Planted, new_secret
+from integration_tests.secret_forms import forms_of
 
 
 def test_a_directory_without_a_secret_has_no_finding(tmp_path: Path) -> None:
@@ -75,5 +77,5 @@ def test_the_queries_receive_the_secrets() -> None:
 
 
 def test_the_examples_run() -> None:
-    failed, n = doctest.testmod(campaign_planted)
+    failed, n = doctest.testmod(secret_forms)
     assert (failed, n > 0) == (0, True)
