@@ -9,8 +9,12 @@ import socket
 import threading
 from types import TracebackType
 
+from unit_tests.frames import end
+
 #: PostgreSQL's response to a COMMIT that has succeeded: the message ``CommandComplete`` with its length and its tag.
 COMMITTED = b"C\x00\x00\x00\x0bCOMMIT\x00"
+#: The time in which the threads of a proxy end, when their connections have ended.
+_JOIN_S = 10.0
 
 
 class LossyProxy:
@@ -22,7 +26,10 @@ class LossyProxy:
 
     def __init__(self, port: int) -> None:
         self._to = port
+        #: The sockets of open connections, and the threads that serve and close them.
         self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._is_closed = False
         self._lock, self._next = threading.Lock(), b""
         self.lose_answers = threading.Event()
         #: The number of lost responses.
@@ -46,32 +53,41 @@ class LossyProxy:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _end(self._listener)
+        end(self._listener)
         self._listener.close()
-        for one in self._sockets:
-            _end(one)
-            one.close()
+        with self._lock:
+            self._is_closed = True
+            for one in self._sockets:
+                end(one)
+        for thread in self._threads:
+            thread.join(_JOIN_S)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                try:
-                    server = socket.create_connection(("127.0.0.1", self._to))
-                except OSError:
-                    # The server is not there. Later connections can reach it.
-                    client.close()
-                    continue
+                thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, client: socket.socket) -> None:
+        # Without a server, the connection ends. Later ones can reach it.
+        with client, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._to)) as server:
+            with self._lock:
+                if self._is_closed:
+                    return
                 self._sockets += [client, server]
-                threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
-                threading.Thread(target=self._answer, args=(server, client), daemon=True).start()
+            answering = threading.Thread(target=self._answer, args=(server, client), daemon=True)
+            answering.start()
+            self._forward(client, server)
+            answering.join()
 
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
                 target.sendall(data)
-        _end(source)
-        _end(target)
+        end(source)
+        end(target)
 
     def _answer(self, server: socket.socket, client: socket.socket) -> None:
         before = b""
@@ -82,8 +98,8 @@ class LossyProxy:
                     break
                 client.sendall(data)
                 before = data[1 - len(COMMITTED) :]
-        _end(server)
-        _end(client)
+        end(server)
+        end(client)
 
     def _is_lost(self, data: bytes) -> bool:
         with self._lock:
@@ -93,8 +109,3 @@ class LossyProxy:
             is_lost = is_next or self.lose_answers.is_set()
             self.n_lost += is_lost
             return is_lost
-
-
-def _end(one: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)

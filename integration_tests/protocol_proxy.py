@@ -15,12 +15,12 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
 from integration_tests.protocol_rules import Action, ApiKey, AppliedRule, Rules
+from unit_tests.frames import end, frames, send_frame
 
 _DESCRIBE_CLUSTER = 60
 #: The responses with addresses of nodes. Those of Produce and Fetch have them in tagged fields, if a leader has moved.
@@ -75,9 +75,10 @@ class ProtocolProxy:
 
     def close(self) -> None:
         """Closes all connections."""
-        self.is_closed.set()
+        with self._lock:
+            self.is_closed.set()
         for listener in self._listeners:
-            _end(listener)
+            end(listener)
             listener.close()
         with self._lock:
             left = list(self._open)
@@ -103,6 +104,8 @@ class ProtocolProxy:
                     it.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection = _Connection(client, server, self.rules, self._rewritten, self.is_closed)
                 with self._lock:
+                    if self.is_closed.is_set():
+                        return
                     self._open.add(connection)
                 try:
                     connection.run()
@@ -147,11 +150,11 @@ class _Connection:
 
     def end(self) -> None:
         """Ends both sides of the connection."""
-        _end(self._client)
-        _end(self._server)
+        end(self._client)
+        end(self._server)
 
     def _forward_requests(self) -> None:
-        for frame in _frames(self._client):
+        for frame in frames(self._client):
             (key,), correlation_id = struct.unpack(">h", frame[:2]), frame[4:8]
             rule = self._rules.requested(key)
             if rule is not None and rule.rule.action is Action.CUT:
@@ -162,12 +165,12 @@ class _Connection:
             if rule is not None:
                 self._sent.append(_Sent(key, correlation_id, rule))
             for _ in range(1 if rule is None else 2):
-                _send(self._server, frame)
+                send_frame(self._server, frame)
 
     def _receive_responses(self) -> None:
         try:
             with suppress(OSError):
-                for frame in _frames(self._server):
+                for frame in frames(self._server):
                     if not self._has_response(frame):
                         break
         finally:
@@ -205,7 +208,7 @@ class _Connection:
                 due_s, frame = response
                 if (wait_s := due_s - time.monotonic()) > 0:
                     self._is_closed.wait(wait_s)
-                _send(self._client, frame)
+                send_frame(self._client, frame)
         self.end()
 
     def _with_own_addresses(self, key: int, frame: bytes) -> bytes:
@@ -217,23 +220,3 @@ class _Connection:
 
 def _address(host: str, port: int) -> bytes:
     return host.encode() + struct.pack(">i", port)
-
-
-def _frames(of: socket.socket) -> Iterator[bytes]:
-    """Reads the messages of Kafka's protocol: a size, and its bytes. A message that ends early is left out."""
-    with of.makefile("rb") as stream:
-        while len(size := stream.read(4)) == 4:
-            (n_bytes,) = struct.unpack(">i", size)
-            frame = stream.read(n_bytes)
-            if len(frame) < n_bytes:
-                return
-            yield frame
-
-
-def _send(to: socket.socket, frame: bytes) -> None:
-    to.sendall(struct.pack(">i", len(frame)) + frame)
-
-
-def _end(one: socket.socket) -> None:
-    with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)

@@ -10,6 +10,9 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+
+from unit_tests.frames import end, frames, send_frame
 
 METADATA, API_VERSIONS, FETCH, FIND_COORDINATOR = 3, 18, 1, 10
 
@@ -34,8 +37,7 @@ class Relay:
 
     def close(self) -> None:
         """Accepts no more connections."""
-        # A close alone does not wake the thread that accepts.
-        self._listener.shutdown(socket.SHUT_RDWR)
+        end(self._listener)
         self._listener.close()
 
     def of(self, api_key: int) -> list[bytes]:
@@ -72,11 +74,7 @@ class Relay:
 
     @staticmethod
     def _pass(source: socket.socket, target: socket.socket, change: Callable[[bytes], bytes]) -> None:
-        with source, target, source.makefile("rb") as frames:
-            try:
-                while len(size := frames.read(4)) == 4:
-                    frame = change(frames.read(struct.unpack(">i", size)[0]))
-                    target.sendall(struct.pack(">i", len(frame)) + frame)
-            except OSError:
-                # The other side has closed the connection.
-                pass
+        # The other side can close the connection.
+        with source, target, suppress(OSError):
+            for frame in frames(source):
+                send_frame(target, change(frame))
