@@ -58,7 +58,7 @@ class CampaignMember:
         self._config["options"] = {**config["options"], "kafka.client.id": name}
         if config.get("is_static"):
             self._config["options"]["kafka.group.instance.id"] = name
-        #: What its processes print.
+        #: The output of its processes.
         self.log = directory / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         #: Whether the history has its start, and not its end.

@@ -9,9 +9,9 @@ import math
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Sequence, Set
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from integration_tests.campaign.members import MASTER, CampaignMember, stopped
 from integration_tests.campaign.network_faults import Network
 from integration_tests.campaign.planted import Planted
 from integration_tests.campaign.resets import MAX_BATCH, RequestedResets
-from integration_tests.campaign.savepoints import creation_of
+from integration_tests.campaign.savepoints import Creation, creation_of
 from integration_tests.campaign.settings import MAX_LAG_S
 from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import ReadBack, create, patiently
@@ -121,22 +121,16 @@ def campaign(
     target = storage.to if storage else to
     settings = {**planted.settings, **(LOGIN if secured else {})}
     to_members = secured.login if secured else bootstrap
+    victims = {victim for _, victim in turns}
     options = {
         **{f"kafka.{name}": value for name, value in settings.items()},
         "kafka.bootstrap.servers": to_members,
         "subscribe": topic,
         "group.id": group,
-        "startingOffsets": "earliest",
         "kafka.group.protocol": protocol,
-        # With KIP-848 the broker configures the session timeout.
-        **({"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}),
-        "kafka.max.poll.interval.ms": "60000",
-        "maxOffsetsPerTrigger": str(MAX_BATCH),
         "stateLocation": storage.state_location if storage and storage.is_remote else str(machine.storage / "states"),
         "historyDir": str(history.members),
-        **({"membership": "exclusive"} if kind == "stateful" else {}),
-        **({"leaseTimeout": LEASE} if any(victim == STALL for _, victim in turns) else {}),
-        **options_of({victim for _, victim in turns}),
+        **_options_of(kind, protocol, victims),
     }
     config = {
         "bootstrap": to_members,
@@ -149,12 +143,12 @@ def campaign(
         "sabotaged": sabotaged,
         "kind": "windows" if has_windows else kind,
         "letters": letters,
-        "is_static": any(victim == "duplicate-member" for _, victim in turns),
+        "is_static": "duplicate-member" in victims,
     }
-    last = MASTER if any(victim in EXECUTOR_VICTIMS for _, victim in turns) else "local[2]"
+    last = MASTER if victims & {*EXECUTOR_VICTIMS} else "local[2]"
     *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]
     committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
-    network = Network(to_members, [*others, name], [fault for _, fault in turns], committed)
+    network = Network(to_members, [*others, name], sorted(victims), committed)
     members = [
         CampaignMember(
             directory,
@@ -195,102 +189,161 @@ def campaign(
         cluster,
     )
     injector.add(machine.faults(directory / "deaths", members, injector.all_are_up))
-    kills = Counter[Turn]()
     creation = None
     if n_savepoints:
         creation = creation_of(options, directory, n_savepoints, seed, sabotaged, committed, report)
-    deadline_s = time.monotonic() + timeout_s
-    last_fault_s = time.monotonic() + faults_s
+    now_s = time.monotonic()
+    run = _Run(
+        directory, kind, turns, injector, committed, creation, report, now_s + timeout_s, now_s + faults_s, Counter()
+    )
+    with closing(machine):
+        stuck: list[str] = []
+        observer = history.observer(bootstrap, to, committed)
+        try:
+            with observer:
+                injector.all_are_up()
+                # The keys of windows have a meaning.
+                record.setdefault("key_of", cluster.gate.key_of)
+                load = Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second, **record)
+                with load, creation or nullcontext():
+                    if sabotaged or creation:
+                        run.wait_for_first_batches(5 * per_second)
+                    run.inject_all()
+                if has_windows:
+                    produce(bootstrap, topic, PARTITIONS, partitions=PARTITIONS, first=CLOSING, **record)
+                run.wait_until_all_is_read(ends, 2 * max_lag_s)
+        except NotInTime as e:
+            stuck.append(str(e))
+        finally:
+            injector.give_up()
+            stuck += stopped(members)
+            network.close()
+            if happened := network.counts():
+                report(f"the proxies: {happened}")
+            history.gather()
+        if storage:
+            storage.copy()
+        # The positions after the last commit of the members.
+        observer.finish()
+        history.searched(planted.search(directory))
+        kills, errors = run.kills, injector.state_errors()
+        try:
+            found_letters = _letters(bootstrap, letters)
+            arrived = read_back()
+        except NotInTime as e:
+            # Without the output, the history decides the invariants of the positions only.
+            stuck.append(str(e))
+            found = history.finish_without_output(errors)
+            return Verdict(kills, load.count, stuck=stuck, report=found, history=history.file)
+        if kind == "zombies":
+            verdict = judged_by_order(kills, load.count, arrived, found_letters, requested)
+        else:
+            verdict = judged(kind, kills, load.count, arrived, resets.done)
+        verdict = cluster.judge(verdict, arrived)
+        report(str(cluster))
+        if stuck:
+            verdict = without_the_rest(verdict, stuck)
+        elif creation:
+            forks = Forks(options, directory / "savepoints", directory, seed, report, creation.problems)
+            verdict = replace(verdict, savepoints=forks.check(creation.attempts, load.count))
+        found = history.finish(arrived, found_letters, load.count, errors)
+        return replace(verdict, errors=errors, report=found, history=history.file)
 
-    def left_s() -> float:
-        return max(1.0, deadline_s - time.monotonic())
 
-    stuck: list[str] = []
-    observer = history.observer(bootstrap, to, committed)
-    try:
-        with observer:
-            injector.all_are_up()
-            # The keys of windows have a meaning.
-            record.setdefault("key_of", cluster.gate.key_of)
-            load = Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second, **record)
-            with load, creation or nullcontext():
-                if sabotaged or creation:
-                    # Before the first batches are written, a disabled safeguard has no effect, and a savepoint no content.
-                    wait_until(
-                        lambda: (
-                            injector.all_are_up()
-                            and (sum(committed().values()) > 5 * per_second or injector.state_errors())
-                        ),
-                        f"the first batches are written; see {directory}",
-                        min(_STEP_S, left_s()),
-                    )
-                if kind == "zombies":
-                    injector.until_all_own()
-                for turn, (point, victim) in enumerate(turns, 1):
-                    if creation:
-                        creation.permit(turn / (len(turns) + 1))
-                    began_s = time.monotonic()
-                    if kind == "zombies":
-                        injector.inject_zombie(
-                            point, with_reset=victim == "zombie-reset", timeout_s=min(_STEP_S, left_s())
-                        )
-                    elif not injector.inject(point, victim, min(_STEP_S, left_s())):
-                        break
-                    kills[point, victim] += 1
-                    report(f"{kills.total()}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
-                    if time.monotonic() > last_fault_s:
-                        break
-                if creation:
-                    creation.permit(1)
-                    wait_until(
-                        lambda: injector.all_are_up() and creation.is_done,
-                        "the savepoints are complete",
-                        left_s(),
-                    )
-            if has_windows:
-                produce(bootstrap, topic, PARTITIONS, partitions=PARTITIONS, first=CLOSING, **record)
-            wait_until(
-                lambda: injector.all_are_up() and (ends().items() <= committed().items() or injector.state_errors()),
-                f"all is read; see {directory}",
-                min(2 * max_lag_s, left_s()),
-            )
-    except NotInTime as e:
-        stuck.append(str(e))
-    finally:
-        injector.give_up()
-        stuck += stopped(members)
-        network.close()
-        if happened := network.counts():
-            report(f"the proxies: {happened}")
-        history.gather()
-    if storage:
-        storage.copy()
-    # The positions after the last commit of the members.
-    observer.finish()
-    history.searched(planted.search(directory))
-    found_letters: list[str] = []
-    try:
-        if letters:
-            wait_until_no_transaction_is_open(bootstrap, letters)
-            found_letters = [m.value.decode().rstrip(".") for m in read_committed(bootstrap, letters)]
-        arrived = read_back()
-    except NotInTime as e:
-        # Without the output, the history decides the invariants of the positions only.
-        stuck.append(str(e))
-        report_of = history.finish_without_output(injector.state_errors())
-        return Verdict(kills, load.count, stuck=stuck, report=report_of, history=history.file)
-    if kind == "zombies":
-        verdict = judged_by_order(kills, load.count, arrived, found_letters, requested)
-    else:
-        verdict = judged(kind, kills, load.count, arrived, resets.done)
-    verdict = cluster.judge(verdict, arrived)
-    report(str(cluster))
-    if stuck:
-        verdict = without_the_rest(verdict, stuck)
-    elif creation:
-        forks = Forks(options, directory / "savepoints", directory, seed, report, creation.problems)
-        verdict = replace(verdict, savepoints=forks.check(creation.attempts, load.count))
-    machine.close()
-    errors = injector.state_errors()
-    found = history.finish(arrived, found_letters, load.count, errors)
-    return replace(verdict, errors=errors, report=found, history=history.file)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The part of a campaign while its queries run.
+
+    Args:
+        directory: its directory.
+        kind: the kind of its queries.
+        turns: the points and their faults, in order.
+        injector: injects them.
+        committed: returns the committed offsets.
+        creation: creates savepoints meanwhile, if it is one of them.
+        report: called with a description of each turn.
+        deadline_s: when it ends, by the monotonic clock.
+        last_fault_s: when no more faults are injected.
+        kills: how often each fault was injected at each point.
+    """
+
+    directory: Path
+    kind: str
+    turns: Sequence[Turn]
+    injector: FaultInjector
+    committed: Callable[[], dict[int, int]]
+    creation: Creation | None
+    report: Callable[[str], None]
+    deadline_s: float
+    last_fault_s: float
+    kills: Counter[Turn]
+
+    def wait_for_first_batches(self, n_records: int) -> None:
+        """Before the first batches are written, a disabled safeguard has no effect, and a savepoint no content."""
+        self._wait_until(
+            lambda: sum(self.committed().values()) > n_records or self.injector.state_errors(),
+            f"the first batches are written; see {self.directory}",
+            _STEP_S,
+        )
+
+    def inject_all(self) -> None:
+        """Injects the faults of all turns, or those until the time of the last fault or an error of a state."""
+        if self.kind == "zombies":
+            self.injector.until_all_own()
+        for turn, (point, victim) in enumerate(self.turns, 1):
+            if self.creation:
+                self.creation.permit(turn / (len(self.turns) + 1))
+            began_s = time.monotonic()
+            if not self._inject(point, victim):
+                break
+            self.kills[point, victim] += 1
+            self.report(f"{self.kills.total()}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
+            if time.monotonic() > self.last_fault_s:
+                break
+        if self.creation:
+            creation = self.creation
+            creation.permit(1)
+            self._wait_until(lambda: creation.is_done, "the savepoints are complete")
+
+    def wait_until_all_is_read(self, ends: Callable[[], dict[int, int]], timeout_s: float) -> None:
+        """Waits until the group has read all records, or a state has an error."""
+        self._wait_until(
+            lambda: ends().items() <= self.committed().items() or self.injector.state_errors(),
+            f"all is read; see {self.directory}",
+            timeout_s,
+        )
+
+    def _inject(self, point: str, victim: str) -> bool:
+        timeout_s = min(_STEP_S, self._left_s())
+        if self.kind == "zombies":
+            self.injector.inject_zombie(point, with_reset=victim == "zombie-reset", timeout_s=timeout_s)
+            return True
+        return self.injector.inject(point, victim, timeout_s)
+
+    def _wait_until(self, condition: Callable[[], object], what: str, timeout_s: float = math.inf) -> None:
+        wait_until(lambda: self.injector.all_are_up() and condition(), what, min(timeout_s, self._left_s()))
+
+    def _left_s(self) -> float:
+        return max(1.0, self.deadline_s - time.monotonic())
+
+
+def _options_of(kind: str, protocol: str, victims: Set[str]) -> dict[str, str]:
+    """The options of the source that do not depend on places."""
+    return {
+        "startingOffsets": "earliest",
+        # With KIP-848 the broker configures the session timeout.
+        **({"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}),
+        "kafka.max.poll.interval.ms": "60000",
+        "maxOffsetsPerTrigger": str(MAX_BATCH),
+        **({"membership": "exclusive"} if kind == "stateful" else {}),
+        **({"leaseTimeout": LEASE} if STALL in victims else {}),
+        **options_of(victims),
+    }
+
+
+def _letters(bootstrap: str, topic: str) -> list[str]:
+    """The values of the dead letters. An empty name is no topic."""
+    if not topic:
+        return []
+    wait_until_no_transaction_is_open(bootstrap, topic)
+    return [m.value.decode().rstrip(".") for m in read_committed(bootstrap, topic)]
