@@ -81,6 +81,10 @@ campaigns: $(VENV)/installed  ## campaigns of faults, of each kind, on three bro
 	$(BIN)/python -m integration_tests.campaign kafka delta --kind windows --storage s3 --kills $(KILLS) --nodes 3 $(CAMPAIGNS)
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind zombies --kills $(KILLS) --resets $(KILLS) --nodes 3 $(CAMPAIGNS)
 	$(BIN)/python -m integration_tests.campaign kafka postgres --kind savepoints --kills $(KILLS) --savepoints $(SAVEPOINTS) --nodes 3 $(CAMPAIGNS)
+	for kind in poison function dedup chained repartition join; do \
+	    $(BIN)/python -m integration_tests.campaign kafka postgres delta --kind $$kind --kills $(KILLS) --nodes 3 $(CAMPAIGNS) || exit 1; \
+	done
+	$(BIN)/python -m integration_tests.campaign none --kind cursors --kills $(KILLS) --nodes 3 $(CAMPAIGNS)
 	$(BIN)/python -m integration_tests.campaign.processors --faults $(KILLS) $(CAMPAIGNS)
 
 controls: $(VENV)/installed  ## campaigns with a disabled protection, in half an hour: each must find the anomaly that it leaves; ONLY='fence order', SEED=7
@@ -147,6 +151,9 @@ campaign: $(VENV)/installed  ## faults in running queries, each history is check
 	$(BIN)/python -m integration_tests.campaign kafka postgres --kind windows --protocols classic $(CAMPAIGN)
 	$(BIN)/python -m integration_tests.campaign postgres --kind stateful --nodes 3 --protocols consumer $(CAMPAIGN)
 	$(BIN)/python -m integration_tests.campaign kafka delta --kind zombies --resets 1 --protocols consumer $(CAMPAIGN)
+	$(BIN)/python -m integration_tests.campaign none --kind cursors $(CAMPAIGN)
+	$(BIN)/python -m integration_tests.campaign kafka --kind join --protocols consumer $(CAMPAIGN)
+	$(BIN)/python -m integration_tests.campaign postgres --kind function --protocols classic $(CAMPAIGN)
 
 sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanitizer and UndefinedBehaviorSanitizer
 	rm -rf build/sanitized

@@ -168,6 +168,8 @@ def declared(spark: SparkSession, file: Path, directory: Path, monkeypatch: pyte
     """The rows and the writer of a declared processor."""
     monkeypatch.setenv("STREAMGROUPS_CONFIG", str(file))
     monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(directory / "processors"))
+    # The registration has the path of the file of connections.
+    sg.register(spark)
     declaration = directory / "late-flights.yaml"
     declaration.write_text(file_text("flights", "letters"))
     return sg.processor(declaration, spark)

@@ -14,7 +14,7 @@ from streamgroups_testkit.topics import create_topic
 from streamgroups_testkit.waits import wait_until
 
 #: The timestamp by which a producer uses the current time.
-_NOW = 0
+NOW = 0
 
 
 def ordered_producer(bootstrap: str) -> Producer:
@@ -37,7 +37,7 @@ def produce(
     first: int = 0,
     size_bytes: int = 20,
     key_of: Callable[[int], str] = str,
-    time_ms_of: Callable[[int], int] = lambda _: _NOW,
+    time_ms_of: Callable[[int], int] = lambda _: NOW,
     on_acknowledged: Callable[[Message], object] = lambda _: None,
 ) -> None:
     """Writes ``count`` records, round robin over the partitions, valued by their number.

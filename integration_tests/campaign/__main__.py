@@ -33,7 +33,15 @@ from integration_tests.campaign.full_disks import BROKER_FAULT, BROKER_SIZE_MIB,
 from integration_tests.campaign.record import keep
 from integration_tests.campaign.results import Result, here
 from integration_tests.campaign.running import campaign
-from integration_tests.campaign.settings import Settings, has_fault, parser, replay_command, settings_of, turns_of
+from integration_tests.campaign.settings import (
+    Settings,
+    has_fault,
+    parser,
+    protocols_of,
+    replay_command,
+    settings_of,
+    turns_of,
+)
 from integration_tests.campaign.shrinking import shrunk
 from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import target
@@ -171,6 +179,7 @@ def main() -> int:
     given = parser(__doc__).parse_args()
     settings = settings_of(given)
     holds = []
+    campaigns = [(sink, it) for sink in given.sinks for it in protocols_of(settings, sink, given.protocols)]
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
         if has_fault(settings, BROKER_FAULT):
@@ -178,9 +187,8 @@ def main() -> int:
             stack.callback(disk.unmount)
             data_dir = disk.path
         kafka, secured = stack.enter_context(cluster_of(settings, data_dir))
-        for sink in given.sinks:
-            for protocol in given.protocols:
-                holds.append(one(kafka, settings, sink, protocol, secured))
+        for sink, protocol in campaigns:
+            holds.append(one(kafka, settings, sink, protocol, secured))
     return int(not all(holds))
 
 

@@ -44,6 +44,7 @@ EXPECTED: Mapping[str, str] = MappingProxyType(
         "idempotence": "duplicate",
         "lease": "unseen record",
         "redaction": "shown secret",
+        "cursor-commit": "lost write",
         "placement": "outdated workers run",
         "fences": "copies twice",
     }
@@ -121,6 +122,7 @@ CONTROLS = (
     Control("idempotence"),
     Control("lease", kills=1, options=("--max-lag", "45")),
     Control("redaction"),
+    Control("cursor-commit", kind="cursors", sink="none"),
     Control("placement", sink="", kills=1),
     Control("fences", sink="", kills=2),
 )

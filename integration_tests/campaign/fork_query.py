@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.campaign.computing_queries import through_spark
 from integration_tests.campaign.targets import create
 from integration_tests.campaign.windows import windows
 from streamgroups.supervision.policy import RestartPolicy
@@ -35,7 +36,7 @@ def run(spark: SparkSession, options: dict[str, str], fork: dict[str, Any]) -> N
 
     def start() -> StreamingQuery:
         source = spark.readStream.format("streamgroups").options(**{**options, "group.id": fork["group"]}).load()
-        rows = windows(source, is_direct=fork["is_direct"]).select("value", "partition")
+        rows = windows(source if fork["is_direct"] else through_spark(source)).select("value", "partition")
         sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=topic, transaction_timeout="1 minute")
         writer = sg.exactly_once(rows, sink=sink, checkpoint=str(output / "checkpoint"))
         return writer.trigger(availableNow=True).start()

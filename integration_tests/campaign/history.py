@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from integration_tests.campaign.turns import WINDOWS_KINDS
+from integration_tests.campaign.computed import COMPUTED
+from integration_tests.campaign.turns import CURSORS, ORDERED_KINDS, STATE_KINDS, WINDOWS_KINDS
 from integration_tests.campaign.windows import DELAY_MS, PARTITIONS
 from integration_tests.history.anomalies import Report
 from integration_tests.history.checker import check
@@ -18,6 +19,7 @@ from integration_tests.history.events import (
     Acknowledged,
     Assigned,
     Commit,
+    Delivered,
     Event,
     ExpectedRow,
     FaultHealed,
@@ -44,15 +46,24 @@ from integration_tests.history.observer import (
     Observer,
     postgres_high_water,
 )
-from integration_tests.history.outputs_read import Inputs, expected_rows, now_ms, written, written_rows
+from integration_tests.history.outputs_read import (
+    Inputs,
+    expected_computed,
+    expected_rows,
+    now_ms,
+    written,
+    written_computed,
+    written_rows,
+)
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.membership.history_file import read_history
 
 #: The events of all campaigns, and those of the kinds of queries.
 _ALWAYS = (Acknowledged, Assigned, Commit, Position, Read)
+#: Instances with cursors do not record their batches.
+_OF_CURSORS = (Acknowledged, Position)
 _OF_RECORDS = (HighWater, Written)
-_OF_WINDOWS = (ExpectedRow, WrittenRow)
-_OF_STATES = (StateLoaded, StateWritten)
+_OF_ROWS = (ExpectedRow, WrittenRow)
 
 
 class CampaignHistory:
@@ -74,7 +85,7 @@ class CampaignHistory:
         self.directory, self.members = directory / "history", directory / "history" / "members"
         self._group, self._topic, self._sink, self._kind = group, topic, sink, kind
         self._n_resets = 0
-        self._always: tuple[type[Event], ...] = _ALWAYS
+        self._always: tuple[type[Event], ...] = _OF_CURSORS if kind == CURSORS else _ALWAYS
         #: Converts each event of the file of all events, or leaves it out.
         self.convert: Callable[[Event], Event | None] = lambda event: event
         #: Appends events.
@@ -83,23 +94,28 @@ class CampaignHistory:
         self.inputs = Inputs(self.record)
         self._begun_ms, self._max_lag_s = now_ms(), max_lag_s
 
-    def observer(self, bootstrap: str, to: str, committed: Callable[[], Mapping[int, int]]) -> Observer:
+    @property
+    def _has_rows(self) -> bool:
+        """Whether the rows of the output are computed."""
+        return self._kind in WINDOWS_KINDS or self._kind in COMPUTED
+
+    def observer(self, bootstrap: str, to: str, positions: Callable[[], Mapping[TopicPartition, int]]) -> Observer:
         """The observer of the committed offsets and of the output.
 
         Args:
             bootstrap: the broker.
             to: the output topic, connection string or table path.
-            committed: returns the committed offsets by partition.
+            positions: returns the committed offsets.
         """
         high_water: HighWaterReader | None = None
-        if self._kind not in WINDOWS_KINDS:
+        if self._kind != CURSORS and not self._has_rows:
             if self._sink == "kafka":
                 high_water = KafkaHighWater(bootstrap, to, PARTITIONS, self.inputs.places)
             elif self._sink == "postgres":
                 high_water = lambda: postgres_high_water(to)  # noqa: E731
             else:
                 high_water = DeltaHighWater(Path(to))
-        return Observer(self.record, self._group, self._topic, committed, high_water)
+        return Observer(self.record, self._group, self._topic, positions, high_water)
 
     def injected(self, point: str, fault: str, target: str) -> None:
         """Records a fault."""
@@ -123,11 +139,16 @@ class CampaignHistory:
 
     def searched(self, found: LogsSearched) -> None:
         """Records the search for secrets."""
-        self._always = (*_ALWAYS, LogsSearched)
+        self._always = (*self._always, LogsSearched)
         self.record(found)
 
     def finish(
-        self, arrived: Sequence[tuple[int, str]], letters: Iterable[str], count: int, errors: Iterable[str]
+        self,
+        arrived: Sequence[tuple[int, str]],
+        letters: Iterable[str],
+        count: int,
+        errors: Iterable[str],
+        right_count: int = 0,
     ) -> Report:
         """Adds the output, writes the file of all events, and checks it.
 
@@ -136,11 +157,18 @@ class CampaignHistory:
             letters: the values of the dead letters.
             count: the number of records, without those that close windows.
             errors: the errors of states.
+            right_count: the number of records of the right topic of a join.
         """
         self.record(*(StateError(now_ms(), "reader", it) for it in errors))
         values = [value for _, value in arrived]
         found: list[Event] = []
-        if self._kind in WINDOWS_KINDS:
+        if self._kind == CURSORS:
+            # The instances have recorded their messages.
+            pass
+        elif self._kind in COMPUTED:
+            rows = COMPUTED[self._kind].expected(count, right_count)
+            found += [*expected_computed(rows, self.inputs.places), *written_computed(values)]
+        elif self._kind in WINDOWS_KINDS:
             found += [*expected_rows(self._topic, count), *written_rows(values)]
         else:
             found += [*written("output", values, self.inputs.places), *written("letters", letters, self.inputs.places)]
@@ -178,18 +206,26 @@ class CampaignHistory:
         whole.close()
 
     def _workload(self, is_complete: bool) -> Workload:
-        has_windows = self._kind in WINDOWS_KINDS
-        of_output = (_OF_WINDOWS if has_windows else _OF_RECORDS) if is_complete else ()
-        of_states = _OF_STATES if has_windows else ()
+        computed = COMPUTED.get(self._kind)
+        delay_ms = DELAY_MS if self._kind in WINDOWS_KINDS else computed.delay_ms if computed else None
+        of_output: tuple[type[Event], ...] = _OF_RECORDS
+        if not is_complete:
+            of_output = ()
+        elif self._kind == CURSORS:
+            of_output = (Delivered,)
+        elif self._has_rows:
+            of_output = _OF_ROWS
+        of_states = (StateLoaded,) if self._kind in STATE_KINDS else ()
+        of_watermarks = () if delay_ms is None else (StateWritten,)
         return Workload(
             self._begun_ms,
             "injector",
             self._group,
             self._topic,
             # Spark processes grouped records in no defined order.
-            is_ordered=self._kind in ("stateless", "zombies"),
+            is_ordered=self._kind in ORDERED_KINDS,
             is_atomic=self._sink == "kafka",
-            delay_ms=DELAY_MS if has_windows else None,
+            delay_ms=delay_ms,
             max_lag_ms=round(self._max_lag_s * 1_000),
-            recorded=tuple(map(name_of, (*self._always, *of_states, *of_output))),
+            recorded=tuple(map(name_of, (*self._always, *of_states, *of_watermarks, *of_output))),
         )

@@ -34,7 +34,7 @@ class CampaignMember:
     Args:
         directory: the directory of its checkpoint and log.
         name: its name.
-        config: the configuration for ``campaign.query``.
+        config: the configuration for its program, such as ``campaign.query``.
         master: the Spark master. Separate executors write their files to ``spark_home``.
         record: stores events of the history.
         storage: the directory of the checkpoint, if it is another one.
@@ -86,7 +86,7 @@ class CampaignMember:
             environment["SPARK_HOME"] = str(spark_home(self._directory / "spark"))
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "integration_tests.campaign.query", json.dumps(self._config)],
+                [sys.executable, "-m", self._config["program"], json.dumps(self._config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

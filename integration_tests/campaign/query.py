@@ -8,16 +8,19 @@ import json
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.campaign.computing_queries import COMPUTATIONS, NUMBER, PLACE, through_spark
 from integration_tests.campaign.resets import is_letter
-from integration_tests.campaign.windows import windows
+from integration_tests.campaign.windows import PARTITIONS
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_testkit.spark_sessions import JVM, session_builder
 
@@ -84,12 +87,11 @@ def main(config: dict[str, Any]) -> int:
     sg.register(spark)
 
     def start() -> StreamingQuery:
-        source = spark.readStream.format("streamgroups").options(**config["options"]).load()
+        source = _records(spark, config)
         if config["kind"] == "stateful":
             source = source.dropDuplicates(["partition", "offset"])
-        if config["kind"] == "windows":
-            # The queries continue with the states of each other.
-            source = windows(source, is_direct=config["name"] == "ann")
+        if config["kind"] in COMPUTATIONS:
+            source = COMPUTATIONS[config["kind"]](source, config["options"]["subscribe"])
         letters: Any = None
         if config["letters"]:
             letters = sg.KafkaSink(
@@ -97,14 +99,66 @@ def main(config: dict[str, Any]) -> int:
             )
             source = sg.safely(source, judged, output="is_right boolean", columns=["value"], takes="record")
         to_write = output(source, config["sink"])
-        writer = sg.exactly_once(to_write, sink=sink_of(config), dead_letters=letters, checkpoint=config["checkpoint"])
+        checkpoint = config["checkpoint"] + ("/reading" if config["between"] else "")
+        writer = sg.exactly_once(to_write, sink=sink_of(config), dead_letters=letters, checkpoint=checkpoint)
         query = writer.trigger(processingTime="1 second").start()
         threading.Thread(target=show_plan, args=[query], daemon=True).start()
         return query
 
-    sg.supervise(start, policy=RestartPolicy(first_wait_ms=50, max_backoff_ms=500, max_failures=1_000))
+    policy = RestartPolicy(first_wait_ms=50, max_backoff_ms=500, max_failures=1_000)
+    stop = threading.Event()
+    with _in_background(partial(_repartition, spark, config), policy, stop) if config["between"] else nullcontext():
+        sg.supervise(start, policy=policy, stop=stop)
     spark.stop()
     return 0
+
+
+def _records(spark: SparkSession, config: dict[str, Any]) -> DataFrame:
+    """The stream of a query: the input, or the topic in between."""
+    if config["between"]:
+        options = {**config["options"], "group.id": config["reading_group"]}
+        del options["subscribe"]
+        return sg.read_repartitioned(
+            spark, topic=config["between"], by=["place"], columns="number string, place string", options=options
+        )
+    source = spark.readStream.format("streamgroups").options(**config["options"]).load()
+    # The queries continue with the states of each other.
+    return source if config["name"] == "ann" else through_spark(source)
+
+
+def _repartition(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
+    """Starts the query that writes the topic in between."""
+    source = spark.readStream.format("streamgroups").options(**config["options"]).load()
+    records = source.selectExpr(f"{NUMBER} AS number").withColumn("place", F.expr(PLACE))
+    checkpoint = config["checkpoint"] + "/writing"
+    writer = sg.repartition(
+        records,
+        by=["place"],
+        topic=config["between"],
+        partitions=PARTITIONS,
+        checkpoint=checkpoint,
+        transaction_timeout="20s",
+    )
+    return writer.trigger(processingTime="1 second").start()
+
+
+@contextmanager
+def _in_background(start: Callable[[], StreamingQuery], policy: RestartPolicy, stop: threading.Event) -> Iterator[None]:
+    """Supervises a query in a thread until the end of the block. Its end ends the program."""
+
+    def run() -> None:
+        try:
+            sg.supervise(start, policy=policy, stop=stop)
+        finally:
+            stop.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 if __name__ == "__main__":

@@ -28,8 +28,15 @@ _WORKLOADS = {
     "zombies": "frozen members and resets",
     "savepoints": "savepoints of windows",
     "processors": "processors of an instance",
+    "poison": "copy with dead letters",
+    "dedup": "dedup by id",
+    "function": "function with state",
+    "join": "join of two topics",
+    "chained": "windows of windows",
+    "cursors": "cursors of instances",
+    "repartition": "repartition, two queries",
 }
-_SINKS = {"kafka": "Kafka", "postgres": "PostgreSQL", "delta": "Delta", "": "Kafka, PostgreSQL"}
+_SINKS = {"kafka": "Kafka", "postgres": "PostgreSQL", "delta": "Delta", "none": "", "": "Kafka, PostgreSQL"}
 #: The counts of a result that are violations, beside the named anomalies. Resets explain other copies of records.
 _VIOLATIONS = ("lost", "different", "errors", "unapplied", "disordered")
 _TITLE = """\

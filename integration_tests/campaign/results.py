@@ -16,7 +16,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-_NAMES = {"kafka": "Kafka", "postgres": "PostgreSQL", "delta": "Delta"}
+from integration_tests.campaign.computed import COMPUTED
+
+#: The words after a sink, by the kind.
+_SUFFIXES = {"stateful": ", with state", "poison": ", with dead letters"}
+_NAMES = {"kafka": "Kafka", "postgres": "PostgreSQL", "delta": "Delta", "none": "none"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,13 @@ def tables(results: Iterable[Result]) -> str:
     ordered = sorted(results, key=lambda r: (r.kind == "stateful", r.sink, r.protocol, r.sabotaged))
     groups = [
         [_cells(r) for r in ordered if bool(r.sabotaged) is sabotaged and r.kind in kinds]
-        for kinds in (("stateless", "stateful"), ("windows",), ("zombies",), ("savepoints",))
+        for kinds in (
+            ("stateless", "stateful", "poison", "cursors"),
+            ("windows",),
+            tuple(COMPUTED),
+            ("zombies",),
+            ("savepoints",),
+        )
         for sabotaged in (False, True)
     ]
     groups.append(_points([r for r in ordered if r.kind == "zombies"]))
@@ -185,10 +195,11 @@ def table(rows: Sequence[Mapping[str, str]]) -> str:
 
 def _cells(r: Result) -> dict[str, str]:
     """The cells of a row, by the heading of their column."""
-    if r.kind == "windows":
+    if r.kind == "windows" or r.kind in COMPUTED:
         differences = {"missing": r.lost, "different": r.different, "twice": r.twice}
         differences |= {"errors": r.errors} if r.sabotaged else {}
-        found = {name: f"{number:,}" for name, number in differences.items()}
+        found = {"workload": r.kind} if r.kind in COMPUTED else {}
+        found |= {name: f"{number:,}" for name, number in differences.items()}
     elif r.kind == "savepoints":
         found = {
             "kills of commands": str(sum(r.command_kills.values())),
@@ -208,10 +219,10 @@ def _cells(r: Result) -> dict[str, str]:
         }
     else:
         # Spark processes grouped records in no defined order.
-        order = "" if r.kind == "stateful" else str(r.disordered or "none")
+        order = "" if r.kind in ("stateful", "cursors") else str(r.disordered or "none")
         found = {"lost": f"{r.lost:,}", "twice": f"{r.twice:,}", "out of order": order}
     return {
-        "sink": _NAMES[r.sink] + (", with state" if r.kind == "stateful" else ""),
+        "sink": _NAMES[r.sink] + _SUFFIXES.get(r.kind, ""),
         "protocol": r.protocol,
         **({"without": r.sabotaged} if r.sabotaged else {}),
         "zombies" if r.kind == "zombies" else "kills": str(r.kills),

@@ -12,14 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from integration_tests.campaign.cluster_faults import ClusterFaults, Group, options_of
 from integration_tests.campaign.faults import FaultInjector
 from integration_tests.campaign.forks import Forks
 from integration_tests.campaign.history import CampaignHistory
+from integration_tests.campaign.input_topics import InputTopics
 from integration_tests.campaign.machines import Machine
 from integration_tests.campaign.members import MASTER, CampaignMember, stopped
 from integration_tests.campaign.network_faults import Network
@@ -28,26 +27,13 @@ from integration_tests.campaign.resets import MAX_BATCH, RequestedResets
 from integration_tests.campaign.savepoints import Creation, creation_of
 from integration_tests.campaign.settings import MAX_LAG_S
 from integration_tests.campaign.storage import CampaignStorage
-from integration_tests.campaign.targets import ReadBack, create, patiently
-from integration_tests.campaign.turns import EXECUTOR_VICTIMS, STALL, WINDOWS_KINDS, Turn
+from integration_tests.campaign.targets import ReadBack, create
+from integration_tests.campaign.turns import CURSORS, EXECUTOR_VICTIMS, LETTER_KINDS, STALL, Turn
 from integration_tests.campaign.verdict import Verdict, judged, judged_by_order, without_the_rest
-from integration_tests.campaign.windows import (
-    CLOSING,
-    PARTITIONS,
-    TOPIC_CONFIG,
-    Resets,
-    key_of,
-    time_ms_of,
-)
+from integration_tests.campaign.windows import Resets
 from integration_tests.secured_brokers import LOGIN, Listeners
 from streamgroups_broker import EmbeddedKafka
-from streamgroups_testkit.producing import Load, produce
-from streamgroups_testkit.reading import (
-    committed_offsets,
-    end_offsets,
-    read_committed,
-    wait_until_no_transaction_is_open,
-)
+from streamgroups_testkit.reading import read_committed, wait_until_no_transaction_is_open
 from streamgroups_testkit.waits import NotInTime, wait_until
 
 #: The timeout of a fault, in seconds. On a busy machine a query with executors starts in minutes.
@@ -108,15 +94,13 @@ def campaign(
     (:attr:`Verdict.stuck`). Its history is checked as far as it goes.
     """
     topic, group = f"in-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
-    has_windows = kind in WINDOWS_KINDS
-    create(bootstrap, topic, TOPIC_CONFIG if has_windows else {})
-    letters = f"letters-{uuid.uuid4().hex[:8]}" if kind == "zombies" else ""
+    topics = InputTopics(bootstrap, kind, topic, group)
+    topics.create()
+    letters = f"letters-{uuid.uuid4().hex[:8]}" if kind in LETTER_KINDS else ""
     if letters:
         create(bootstrap, letters)
     machine = Machine(directory, turns, seed, kafka)
     history = CampaignHistory(directory, group, topic, sink, kind, max_lag_s)
-    record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of} if has_windows else {}
-    record["on_acknowledged"] = history.inputs.acknowledged
     planted = Planted()
     target = storage.to if storage else to
     settings = {**planted.settings, **(LOGIN if secured else {})}
@@ -125,7 +109,7 @@ def campaign(
     options = {
         **{f"kafka.{name}": value for name, value in settings.items()},
         "kafka.bootstrap.servers": to_members,
-        "subscribe": topic,
+        "subscribe": ",".join(topics.names),
         "group.id": group,
         "kafka.group.protocol": protocol,
         "stateLocation": storage.state_location if storage and storage.is_remote else str(machine.storage / "states"),
@@ -141,13 +125,16 @@ def campaign(
         "environment": planted.environment,
         "options": options,
         "sabotaged": sabotaged,
-        "kind": "windows" if has_windows else kind,
+        "kind": kind,
+        "program": "integration_tests.campaign." + ("cursor_member" if kind == CURSORS else "query"),
+        "between": topics.between,
+        "reading_group": topics.reading_group,
         "letters": letters,
         "is_static": "duplicate-member" in victims,
     }
     last = MASTER if victims & {*EXECUTOR_VICTIMS} else "local[2]"
     *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]
-    committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
+    committed, ends = topics.committed, topics.ends
     network = Network(to_members, [*others, name], sorted(victims), committed)
     members = [
         CampaignMember(
@@ -163,7 +150,6 @@ def campaign(
     ]
     reset = [group, "--topic", topic, "-b", bootstrap, "--state-location", options["stateLocation"]]
     resets = Resets(reset, directory, history.reset)
-    ends = partial(patiently, partial(end_offsets, bootstrap, topic, PARTITIONS))
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
     cluster = ClusterFaults(
         Group(bootstrap, group, topic, protocol, sink, directory, committed, ends), members, kafka, history, per_second
@@ -198,20 +184,16 @@ def campaign(
     )
     with closing(machine):
         stuck: list[str] = []
-        observer = history.observer(bootstrap, to, committed)
+        observer = history.observer(bootstrap, to, topics.positions)
         try:
             with observer:
                 injector.all_are_up()
-                # The keys of windows have a meaning.
-                record.setdefault("key_of", cluster.gate.key_of)
-                load = Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second, **record)
-                with load, creation or nullcontext():
+                with topics.load(per_second, history, cluster.gate.key_of), creation or nullcontext():
                     if sabotaged or creation:
                         run.wait_for_first_batches(5 * per_second)
                     run.inject_all()
-                if has_windows:
-                    produce(bootstrap, topic, PARTITIONS, partitions=PARTITIONS, first=CLOSING, **record)
-                run.wait_until_all_is_read(ends, 2 * max_lag_s)
+                topics.close_windows()
+                run.wait_until_all_is_read(topics.is_all_read, 2 * max_lag_s)
         except NotInTime as e:
             stuck.append(str(e))
         finally:
@@ -227,6 +209,7 @@ def campaign(
         observer.finish()
         history.searched(planted.search(directory))
         kills, errors = run.kills, injector.state_errors()
+        n_records, n_right = (*topics.counts, 0, 0)[:2]
         try:
             found_letters = _letters(bootstrap, letters)
             arrived = read_back()
@@ -234,19 +217,19 @@ def campaign(
             # Without the output, the history decides the invariants of the positions only.
             stuck.append(str(e))
             found = history.finish_without_output(errors)
-            return Verdict(kills, load.count, stuck=stuck, report=found, history=history.file)
+            return Verdict(kills, n_records, stuck=stuck, report=found, history=history.file)
         if kind == "zombies":
-            verdict = judged_by_order(kills, load.count, arrived, found_letters, requested)
+            verdict = judged_by_order(kills, n_records, arrived, found_letters, requested)
         else:
-            verdict = judged(kind, kills, load.count, arrived, resets.done)
+            verdict = judged(kind, kills, n_records, arrived, resets.done, found_letters, n_right)
         verdict = cluster.judge(verdict, arrived)
         report(str(cluster))
         if stuck:
             verdict = without_the_rest(verdict, stuck)
         elif creation:
             forks = Forks(options, directory / "savepoints", directory, seed, report, creation.problems)
-            verdict = replace(verdict, savepoints=forks.check(creation.attempts, load.count))
-        found = history.finish(arrived, found_letters, load.count, errors)
+            verdict = replace(verdict, savepoints=forks.check(creation.attempts, n_records))
+        found = history.finish(arrived, found_letters, n_records, errors, n_right)
         return replace(verdict, errors=errors, report=found, history=history.file)
 
 
@@ -305,10 +288,10 @@ class _Run:
             creation.permit(1)
             self._wait_until(lambda: creation.is_done, "the savepoints are complete")
 
-    def wait_until_all_is_read(self, ends: Callable[[], dict[int, int]], timeout_s: float) -> None:
+    def wait_until_all_is_read(self, is_all_read: Callable[[], bool], timeout_s: float) -> None:
         """Waits until the group has read all records, or a state has an error."""
         self._wait_until(
-            lambda: ends().items() <= self.committed().items() or self.injector.state_errors(),
+            lambda: is_all_read() or self.injector.state_errors(),
             f"all is read; see {self.directory}",
             timeout_s,
         )
@@ -336,6 +319,8 @@ def _options_of(kind: str, protocol: str, victims: Set[str]) -> dict[str, str]:
         "kafka.max.poll.interval.ms": "60000",
         "maxOffsetsPerTrigger": str(MAX_BATCH),
         **({"membership": "exclusive"} if kind == "stateful" else {}),
+        # The partitions of both topics of a join with the same number have one owner.
+        **({"kafka.group.remote.assignor": "range"} if kind == "join" else {}),
         **({"leaseTimeout": LEASE} if STALL in victims else {}),
         **options_of(victims),
     }

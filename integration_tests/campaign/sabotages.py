@@ -60,6 +60,17 @@ def without_a_partition(available: _Function) -> _Function:
     return found
 
 
+def committed_early(get: _Function) -> _Function:
+    """A request of an instance commits the messages that it returns."""
+
+    def got(self: Any, cursor: Any, limit: int) -> Any:
+        messages, after = get(self, cursor, limit)
+        self._member.commit(after.pending)
+        return messages, after
+
+    return got
+
+
 def committed_instead(_: _Function) -> _Function:
     """A transaction is committed instead of aborted, without offsets of the group."""
     return lambda transactions, transaction: transactions.commit(transaction)

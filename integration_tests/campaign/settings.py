@@ -11,20 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from integration_tests.campaign.computed import COMPUTED
 from integration_tests.campaign.record import add_options
 from integration_tests.campaign.turns import (
     CLUSTER_VICTIMS,
     CONTROL_SABOTAGES,
+    CURSORS,
     EXPLICIT_VICTIMS,
     KINDS,
     SABOTAGES,
     SAVEPOINT_SABOTAGES,
     SELECTABLE,
     SINK_VICTIMS,
+    STATE_KINDS,
     STATE_SABOTAGES,
     STORE_VICTIMS,
     VICTIMS_OF,
-    WINDOWS_KINDS,
     Turn,
     all_turns,
     revealing_turns,
@@ -34,7 +36,7 @@ from streamgroups_broker import DEFAULT_KAFKA_VERSION
 
 #: The longest permitted time until the group has read all records (I8), in seconds.
 MAX_LAG_S = 300.0
-SINKS, PROTOCOLS = ("kafka", "postgres", "delta"), ("classic", "consumer")
+SINKS, PROTOCOLS = ("kafka", "postgres", "delta", "none"), ("classic", "consumer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ def turns_of(settings: Settings, sink: str, protocol: str) -> list[Turn]:
         # The campaigns with both protocols have other points.
         skipped = settings.kills if protocol == "consumer" else 0
         return zombie_turns(sink, settings.kills, settings.n_resets, settings.seed, skipped=skipped)
-    has_store = settings.storage == "s3" and (sink == "delta" or settings.kind in WINDOWS_KINDS)
+    has_store = settings.storage == "s3" and (sink == "delta" or settings.kind in STATE_KINDS)
     of_storage = (*SINK_VICTIMS[sink], *(STORE_VICTIMS if has_store else ()))
     allowed = (*VICTIMS_OF[settings.kind], *of_storage, *EXPLICIT_VICTIMS, *cluster_victims(settings.kind))
     possible = [victim for victim in settings.victims if victim in allowed]
@@ -203,13 +205,30 @@ def turns_of(settings: Settings, sink: str, protocol: str) -> list[Turn]:
 
 
 def cluster_victims(kind: str) -> tuple[str, ...]:
-    """The faults of the cluster that a kind of queries supports. Windows count offsets: without gaps and marks of transactions.
+    """The faults of the cluster that a kind of queries supports. Windows count offsets: without gaps and marks of transactions. The plain
+    programs of the other computed rows have all records: without gaps.
 
     >>> cluster_victims("windows")
     ('storm', 'duplicate-member')
     """
     of_kind = {"stateless": CLUSTER_VICTIMS, "windows": ("storm", "duplicate-member")}
+    of_kind |= {CURSORS: ("transactions", "hanging")}
+    of_kind |= dict.fromkeys(COMPUTED, ("storm", "duplicate-member", "transactions", "hanging", "credentials"))
     return of_kind.get(kind, ())
+
+
+def protocols_of(settings: Settings, sink: str, protocols: Sequence[str]) -> list[str]:
+    """The group protocols of the campaigns with a sink. Queries that share a join need an assignor of the broker, which KIP-848 has.
+
+    Raises:
+        ValueError: if no campaign is left, or the kind has no such sink.
+    """
+    if (settings.kind == CURSORS) != (sink == "none"):
+        raise ValueError(f"the sink of --kind {CURSORS} is 'none', and that of the others is not")
+    left = [it for it in protocols if settings.kind != "join" or it == "consumer"]
+    if not left:
+        raise ValueError("a join needs --protocols consumer")
+    return left
 
 
 def has_fault(settings: Settings, victim: str) -> bool:

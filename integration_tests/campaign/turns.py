@@ -5,12 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from integration_tests.campaign.computed import COMPUTED
 from integration_tests.campaign.network_faults import NETWORK_FAULTS, with_variants
 
 #: The kinds of queries. ``stateless``: write them. ``stateful``: drop duplicates. ``windows``: count them
 #: in windows whose state follows its partition. ``zombies``: write them and their dead letters, while resets are applied.
-#: ``savepoints``: those of ``windows``, while savepoints are created.
-KINDS = ("stateless", "stateful", "windows", "zombies", "savepoints")
+#: ``savepoints``: those of ``windows``, while savepoints are created. ``poison``: write them and the dead letters of some. The others
+#: are those of ``campaign.computed``. ``dedup``: drop the duplicates of ids. ``function``: count with a function with state. ``join``: join
+#: two topics. ``chained``: count in windows of windows. ``repartition``: write them to a topic by another key, which a second query reads. ``cursors``: instances read them without Spark.
+CURSORS = "cursors"
+KINDS = ("stateless", "stateful", "windows", "zombies", "savepoints", "poison", *COMPUTED, CURSORS)
+#: The kinds whose operators have a state for each partition.
+STATE_KINDS = ("windows", "savepoints", *(kind for kind, it in COMPUTED.items() if it.has_states))
+#: The kinds whose output has the order of its input, and those with dead letters.
+ORDERED_KINDS, LETTER_KINDS = ("stateless", "zombies", "poison"), ("zombies", "poison")
 #: The kinds whose queries count in windows.
 WINDOWS_KINDS = ("windows", "savepoints")
 #: No point: the fault is injected at a random time after the last one, into a random member.
@@ -35,6 +43,8 @@ POINTS = (
 )
 #: A ledger stores the positions in the transaction of the sink.
 LEDGER_POINTS = tuple(point for point in POINTS if point not in ("before-offsets", *REQUEST_POINTS))
+#: The points of an instance with cursors, around a request and the processing of its messages.
+CURSOR_POINTS = ("before-get", "after-get", "after-delivery", AT_RANDOM)
 #: The points of a task with windows, beside those of its sink.
 STATE_POINTS = ("before-state-file", "after-state-file")
 #: The faults of one process of a query: SIGSTOP for longer than the timeouts of a session and of a transaction.
@@ -80,6 +90,8 @@ EXECUTOR_VICTIMS = ("executor", "freeze-executor")
 STATELESS_VICTIMS = (*VICTIMS, "partitions")
 #: The faults of queries with windows. ``reset``: a tool resets the group back while the process waits.
 WINDOWS_VICTIMS = (*VICTIMS, "reset")
+#: The faults of instances with cursors, which are a process each.
+CURSOR_VICTIMS = ("query", "broker", "hang", "zombie", "silence", "clock", *NETWORK_FAULTS)
 #: The faults of each kind.
 VICTIMS_OF = {
     "stateless": STATELESS_VICTIMS,
@@ -87,11 +99,14 @@ VICTIMS_OF = {
     "windows": WINDOWS_VICTIMS,
     "zombies": ("zombie",),
     "savepoints": WINDOWS_VICTIMS,
+    "poison": STATELESS_VICTIMS,
+    **dict.fromkeys(COMPUTED, VICTIMS),
+    CURSORS: CURSOR_VICTIMS,
 }
 #: The faults of a sink. ``server``: a process of the server is killed; the server closes all connections and recovers.
 #: ``answer``: lose the response to a commit that has succeeded. Of Kafka, ``response:EndTxn`` does this. ``commit-answer``: the server
 #: has executed the next COMMIT, and its response is lost with its connection.
-SINK_VICTIMS = {"kafka": (), "postgres": ("server", "answer", "commit-answer"), "delta": ("answer",)}
+SINK_VICTIMS = {"none": (), "kafka": (), "postgres": ("server", "answer", "commit-answer"), "delta": ("answer",)}
 #: The faults of an object store, with ``--storage s3``. ``store-errors``: requests fail with the status 500 or 503. ``store-slow``: they
 #: take effect after the timeout of their client. ``store-lost``: they take effect, and their responses are lost.
 STORE_VICTIMS = ("store-errors", "store-slow", "store-lost")
@@ -131,8 +146,19 @@ SAVEPOINT_SABOTAGES = ("savepoint-file", "savepoint-offset")
 #: Of campaigns with their own replacements (``campaign.sabotages``). ``order``: write the rows of a partition in their order.
 #: ``range``: plan each range, or record a gap. ``partition``: plan each partition. ``abort``: abort the transaction of a failed
 #: batch. ``checksum``: compare the checksum of a state file. ``idempotence``: the producer id of a record batch that is sent twice.
-#: ``lease``: release the partitions of a batch that hangs. ``redaction``: remove secrets from the log of a failure.
-CONTROL_SABOTAGES = ("order", "range", "partition", "abort", "checksum", "idempotence", "lease", "redaction")
+#: ``lease``: release the partitions of a batch that hangs. ``redaction``: remove secrets from the log of a failure. Of cursors,
+#: ``cursor-commit``: commit the messages of the previous request, and not those that a request returns.
+CONTROL_SABOTAGES = (
+    "order",
+    "range",
+    "partition",
+    "abort",
+    "checksum",
+    "idempotence",
+    "lease",
+    "redaction",
+    "cursor-commit",
+)
 
 #: The points of zombies: before and after each write of a position, and between its reads and its commit. Those of a
 #: reset are reached only while the members apply one, and those of a rebalance when partitions change their owner.
@@ -169,6 +195,7 @@ CONTROL_TURNS: dict[str, Turn] = {
     "idempotence": ("mid-read", "silence"),
     "lease": ("mid-read", STALL),
     "redaction": ("after-commit", "answer"),
+    "cursor-commit": ("after-get", "query"),
 }
 
 
@@ -186,7 +213,8 @@ def all_turns(
     repeats. A lost response to a commit (``answer``) has only the point after it. Faults of the network have each API key that the
     queries send with this sink and protocol once before one repeats.
     """
-    points = (POINTS if sink == "kafka" else LEDGER_POINTS) + (STATE_POINTS if kind in WINDOWS_KINDS else ())
+    points = (POINTS if sink == "kafka" else LEDGER_POINTS) + (STATE_POINTS if kind in STATE_KINDS else ())
+    points = CURSOR_POINTS if kind == CURSORS else points
     choose = random.Random(f"{sink} {seed}")
     turns: list[Turn] = []
     while len(turns) < n_turns:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from integration_tests.campaign.computed import COMPUTED, compare_rows
 from integration_tests.campaign.controls import STUCK, WRONG_FORK, WRONG_SAVEPOINT
 from integration_tests.campaign.foreign_transactions import foreign_values
-from integration_tests.campaign.resets import RequestedResets, order_of, wrong_letters
+from integration_tests.campaign.resets import RequestedResets, is_letter, order_of, wrong_letters
 from integration_tests.campaign.savepoints import SavepointResults
-from integration_tests.campaign.turns import WINDOWS_KINDS, Turn
+from integration_tests.campaign.turns import CURSORS, LETTER_KINDS, WINDOWS_KINDS, Turn
 from integration_tests.campaign.windows import Reset, compare
 from integration_tests.history.anomalies import Decision, Report
 
@@ -103,13 +104,36 @@ def _from_to(values: Sequence[str]) -> str:
 
 
 def judged(
-    kind: str, kills: Counter[Turn], n_records: int, arrived: Sequence[tuple[int, str]], resets: Sequence[Reset]
+    kind: str,
+    kills: Counter[Turn],
+    n_records: int,
+    arrived: Sequence[tuple[int, str]],
+    resets: Sequence[Reset],
+    letters: Sequence[str] = (),
+    n_right: int = 0,
 ) -> Verdict:
-    """The verdict of all kinds but ``zombies``, by the number of records."""
+    """The verdict of all kinds but ``zombies``, by the number of records.
+
+    Args:
+        kind: the kind.
+        kills: how often each fault was injected at each point.
+        n_records: the number of records.
+        arrived: (partition, value) of the output.
+        resets: the applied resets.
+        letters: the values of the dead letters.
+        n_right: the number of records of the right topic of a join.
+    """
+    if kind == CURSORS:
+        # The checker of histories decides by the recorded messages.
+        return Verdict(kills, n_records)
+    if kind in COMPUTED:
+        rows = compare_rows(COMPUTED[kind].expected(n_records, n_right), [value for _, value in arrived])
+        return Verdict(kills, n_records + n_right, rows.lost, rows.repeated, different=rows.different)
     if kind in WINDOWS_KINDS:
         found = compare((value for _, value in arrived), n_records, resets)
         return Verdict(kills, n_records, found.missing, found.repeated, different=found.different)
-    expected = {str(i) for i in range(n_records)}
+    of_letters = {str(i) for i in range(n_records) if kind in LETTER_KINDS and is_letter(i)}
+    expected = {str(i) for i in range(n_records)} - of_letters
     foreign = foreign_values(value for _, value in arrived)
     arrived = [(partition, value) for partition, value in arrived if value.isdigit()]
     values = Counter(value for _, value in arrived)
@@ -119,11 +143,14 @@ def judged(
     return Verdict(
         kills,
         n_records,
-        lost=sorted(expected - values.keys(), key=int),
-        repeated=sorted((value for value, n in values.items() if n > 1), key=int),
+        lost=sorted((expected - values.keys()) | (of_letters - {*letters}), key=int),
+        repeated=sorted(
+            (value for n_times in (values, Counter(letters)) for value, n in n_times.items() if n > 1), key=int
+        ),
         # Spark processes grouped records in no defined order.
         disordered=sorted(p for p, numbers in in_order.items() if kind != "stateful" and numbers != sorted(numbers)),
-        different=foreign,
+        # A record is in the output or a dead letter, and never both.
+        different=[*foreign, *sorted(of_letters & values.keys(), key=int), *sorted({*letters} - of_letters, key=int)],
     )
 
 

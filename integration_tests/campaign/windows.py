@@ -2,7 +2,6 @@
 
 Used by ``integration_tests.campaign`` and ``campaign.query``. Key, time and value of a record follow from its number, so
 the plain count needs the number of records only. The records are out of order, and some are too late for their window.
-The reader passes the records directly to the operator of one query, and to that of the others through Spark.
 
 A row with revision ``r`` contains the records in time and the first ``r`` late ones, however batches cut the records. So
 each row has one correct result. A batch emits it that contains its last record: once, and once more for each reset back
@@ -38,7 +37,7 @@ SIZE_MS, DELAY_MS, LATENESS_MS = 600_000, 20_000, 50_000
 STEP_MS = 100
 HOUR_OFFSETS = 3_600_000 // STEP_MS // PARTITIONS
 _ROOT = Path(__file__).parent.parent.parent
-_START_MS = 1_750_000_000_000
+START_MS = 1_750_000_000_000
 #: The topic keeps old records, and accepts those that close all windows, which are in the future.
 TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 #: Records a reset: its phase, the time in milliseconds since the epoch, and the target of each partition.
@@ -59,15 +58,14 @@ def key_of(number: int) -> str:
 def time_ms_of(number: int) -> int:
     """The timestamp of a record."""
     delay_ms = number * 7919 % 1009 // 700 * (number * 104729 % 200_003)
-    return _START_MS + number * STEP_MS - delay_ms
+    return START_MS + number * STEP_MS - delay_ms
 
 
-def windows(source: Any, *, is_direct: bool) -> Any:
+def windows(source: Any) -> Any:
     """The windows of a stream. A row is JSON in ``value``, with its partition and its revision as ``offset``.
 
     Args:
         source: the stream.
-        is_direct: whether the operator receives the records directly from the reader.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -76,8 +74,6 @@ def windows(source: Any, *, is_direct: bool) -> Any:
     timed = source.withWatermark("timestamp", f"{DELAY_MS} milliseconds").withColumn(
         "key", F.expr("cast(key AS string)")
     )
-    if not is_direct:
-        timed = timed.where("offset >= 0")
     counted = sg.windows(
         timed,
         on="timestamp",

@@ -405,6 +405,9 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
         ],
         "streamgroups_kafka.transactions.task_output": [("_Output._advance", _of_controls("without_sequences"))],
     },
+    "cursor-commit": {
+        "streamgroups_kafka.cursors.instance_session": [("InstanceSession._get", _of_controls("committed_early"))],
+    },
     "lease": {
         "streamgroups_kafka.membership.batch_watch": [("BatchWatch._decide", _of_controls("never_decided"))],
     },

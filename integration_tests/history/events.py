@@ -296,6 +296,23 @@ class UnknownWritten(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Delivered(Event):
+    """An instance with a cursor has received the messages of a request.
+
+    Args:
+        group: its group.
+        session: the use of a cursor. The next request of it commits the messages of this one.
+        request: the number of the request in its session.
+        ranges: the offsets of the messages, in their order.
+    """
+
+    group: str
+    session: str
+    request: int
+    ranges: tuple[OffsetRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ExpectedRow(Event):
     """A row that a plain program computes from the acknowledged records.
 
@@ -399,7 +416,7 @@ _CLASSES: tuple[type[Event], ...] = (
         Commit,
     ),
     *(Reset, Moved, Gap, Position, HighWater, Written, UnknownWritten, ExpectedRow, WrittenRow, StateLoaded),
-    *(StateWritten, StateError, LogsSearched, AssignmentBegun),
+    *(StateWritten, StateError, LogsSearched, AssignmentBegun, Delivered),
 )
 
 

@@ -35,7 +35,7 @@ class Observer:
         record: stores events.
         group: the group.
         topic: its topic.
-        committed: returns the committed offsets by partition.
+        positions: returns the committed offsets.
         high_water: reads the output; ``None`` if its rows are not records of the input.
     """
 
@@ -44,11 +44,11 @@ class Observer:
         record: Callable[..., None],
         group: str,
         topic: str,
-        committed: Callable[[], Mapping[int, int]],
+        positions: Callable[[], Mapping[TopicPartition, int]],
         high_water: HighWaterReader | None,
     ) -> None:
         self._record, self._group, self._topic = record, group, topic
-        self._committed, self._high_water = committed, high_water
+        self._positions, self._high_water = positions, high_water
         self._stopped, self._failure = threading.Event(), list[Exception]()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -68,11 +68,12 @@ class Observer:
         Raises:
             KafkaException: if the cluster does not answer.
         """
-        offsets = self._of_topic(self._committed())
+        offsets = dict(self._positions())
         self._record(Position(now_ms(), "observer", self._group, offsets))
         begun_ms, found = now_ms(), None if self._high_water is None else self._high_water()
         if found is not None:
-            self._record(HighWater(begun_ms, "observer", self._of_topic(found)))
+            of_topic = {TopicPartition(self._topic, p): n for p, n in found.items()}
+            self._record(HighWater(begun_ms, "observer", of_topic))
 
     def finish(self) -> None:
         """Observes once more, after the members have left, and closes the reader of the output.
@@ -82,9 +83,6 @@ class Observer:
         self.observe()
         if isinstance(self._high_water, KafkaHighWater):
             self._high_water.close()
-
-    def _of_topic(self, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:
-        return {TopicPartition(self._topic, p): n for p, n in offsets.items()}
 
     def _run(self) -> None:
         try:

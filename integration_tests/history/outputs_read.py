@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from confluent_kafka import Message
 
+from integration_tests.campaign.computed import ComputedRow, parse_row
 from integration_tests.campaign.windows import plain_count
 from integration_tests.history.events import (
     Acknowledged,
@@ -52,8 +53,13 @@ class Inputs:
         #: The partition and offset of each record, by its value.
         self.places: dict[str, TopicOffset] = {}
 
-    def acknowledged(self, message: Message) -> None:
-        """Stores an acknowledged record. One event has many records."""
+    def acknowledged(self, message: Message, prefix: str = "") -> None:
+        """Stores an acknowledged record. One event has many records.
+
+        Args:
+            message: the record.
+            prefix: the beginning of its name in :attr:`places`, if several topics have the same values.
+        """
         topic, partition, offset, value = message.topic(), message.partition(), message.offset(), message.value()
         assert topic is not None
         assert partition is not None
@@ -61,7 +67,7 @@ class Inputs:
         assert value is not None
         tp = TopicPartition(topic, partition)
         with self._lock:
-            self.places[text_of(value)] = tp, offset
+            self.places[prefix + text_of(value)] = tp, offset
             # An event has the time of its first record: a record was never acknowledged before it.
             self._since_ms = self._since_ms if self._pending else now_ms()
             self._pending.setdefault(tp, []).append((offset, message.timestamp()[1]))
@@ -105,6 +111,23 @@ def written(sink: str, values: Iterable[str], places: dict[str, TopicOffset]) ->
     for tp, offsets in sorted(by_partition.items()):
         for i in range(0, len(offsets), _MAX_RECORDS):
             yield Written(now_ms(), "reader", sink, tp, tuple(offsets[i : i + _MAX_RECORDS]))
+
+
+def expected_computed(rows: Iterable[ComputedRow], places: Mapping[str, TopicOffset]) -> Iterator[Event]:
+    """The rows of a plain program.
+
+    Args:
+        rows: the rows.
+        places: the places of all acknowledged records, by value.
+    """
+    for it in rows:
+        yield ExpectedRow(now_ms(), "plain program", *places[str(it.number)], it.row, it.result, is_last=True)
+
+
+def written_computed(values: Iterable[str]) -> Iterator[Event]:
+    """The computed rows of an output, which are JSON."""
+    for value in values:
+        yield WrittenRow(now_ms(), "reader", *parse_row(value))
 
 
 def written_rows(values: Iterable[str]) -> Iterator[Event]:

@@ -31,11 +31,18 @@ def _writer(directory: str, pid: int) -> HistoryWriter:
     return HistoryWriter(Path(directory) / f"{os.environ.get(MEMBER, '')}-{pid}.jsonl")
 
 
-def record(event_class: type[Event], *content: Any) -> None:
-    """Appends an event of this process with the current time; nothing without :data:`DIRECTORY`."""
+def record(event_class: type[Event], *content: Any, time_ms: int | None = None) -> None:
+    """Appends an event of this process; nothing without :data:`DIRECTORY`.
+
+    Args:
+        event_class: its class.
+        content: its other values.
+        time_ms: when it was; ``None``: now.
+    """
     directory = os.environ.get(DIRECTORY)
     if directory:
-        _writer(directory, os.getpid())(event_class(real_ms(), os.environ.get(MEMBER, ""), *content))
+        now_ms = real_ms() if time_ms is None else time_ms
+        _writer(directory, os.getpid())(event_class(now_ms, os.environ.get(MEMBER, ""), *content))
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def test_a_campaign_without_an_anomaly_has_one_file(tmp_path: Path) -> None:
     history.healed("mid-read", "query")
     history.reset("requested", 5, {1: 2})
     history.reset("applied", 6, {1: 2})
-    observer = Observer(history.record, "g", "t", lambda: {1: 3}, lambda: {1: 3})
+    observer = Observer(history.record, "g", "t", lambda: {P1: 3}, lambda: {1: 3})
     observer.finish()
     report = history.finish([(1, "0"), (1, "1"), (1, "2")], [], 3, [])
     assert report.counts == {"skipped read": 3}, "no member has recorded a batch"
@@ -89,10 +89,10 @@ def test_a_campaign_without_an_anomaly_has_one_file(tmp_path: Path) -> None:
 
 def test_an_observer_records_positions_before_outputs() -> None:
     found: list[Event] = []
-    observer = Observer(lambda *events: found.extend(events), "g", "t", lambda: {1: 3}, lambda: None)
+    observer = Observer(lambda *events: found.extend(events), "g", "t", lambda: {P1: 3}, lambda: None)
     observer.observe()
     assert [type(it) for it in found] == [Position], "the output cannot be read now"
-    Observer(lambda *events: found.extend(events), "g", "t", lambda: {1: 3}, lambda: {1: 2}).observe()
+    Observer(lambda *events: found.extend(events), "g", "t", lambda: {P1: 3}, lambda: {1: 2}).observe()
     assert [type(it) for it in found] == [Position, Position, HighWater]
 
 
@@ -100,11 +100,11 @@ def test_the_failure_of_an_observer_is_not_silent(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("integration_tests.history.observer._INTERVAL_S", 0.001)
     calls: list[int] = []
 
-    def committed() -> dict[int, int]:
+    def positions() -> dict[TopicPartition, int]:
         calls.append(1)
         raise KeyError("gone")
 
-    observer = Observer(lambda *_: None, "g", "t", committed, None)
+    observer = Observer(lambda *_: None, "g", "t", positions, None)
     with pytest.raises(AssertionError, match="the observer has failed"), observer:
         wait_until(lambda: calls, "the observer has begun", 10)
 
