@@ -224,6 +224,22 @@ def test_G17_a_partition_whose_committed_offset_is_denied_fails_the_member(run: 
     assert (run.requested_first, run.consumer.commits) == ([], [])
 
 
+def rejected_login(run: Run, text: str = "invalid credentials") -> Step:
+    """librdkafka reports a rejected login by its error callback, and repeats it."""
+    return lambda: void(run.consumer.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION, text)))
+
+
+def test_a_login_that_is_rejected_in_the_join_fails_the_member(run: Run) -> None:
+    error = run.go(rejected_login(run), run.consumer.assign_all(P0))
+    assert isinstance(error, NotAuthorized)
+
+
+def test_a_login_that_is_rejected_after_the_join_is_repeated(run: Run) -> None:
+    run.consumer.stored = stored(5)
+    assert run.go(run.consumer.assign_all(P0), rejected_login(run), lambda: None) is None
+    assert "invalid credentials" in run.state.last_error
+
+
 def test_a_thread_that_exits_fails_the_member(run: Run) -> None:
     """Python ignores SystemExit in a thread. The query would read nothing, without an error."""
 

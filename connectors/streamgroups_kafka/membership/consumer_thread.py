@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from tenacity import RetryCallState, stop_after_delay, stop_any
 from tenacity.stop import stop_base
 
-from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups.errors import FencedMember, NotAuthorized, StreamGroupsError
 from streamgroups.groups.applied_reset import new_reset_id
 from streamgroups.groups.batch_lease import HANDOVER_PART
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
@@ -450,8 +450,11 @@ class ConsumerOwner:
     def _on_client_error(self, error: KafkaError) -> None:
         self._state.last_error = self._settings.redact(error.str())
         self._log.failed(f"{self._settings.name}: {self._state.last_error}")
-        if error.fatal():
-            self._state.fail(self._translated(error))
+        translated = self._translated(error)
+        # librdkafka repeats a rejected login for ever, with the same password. A member that has joined can continue after an outage of
+        # the login. One that joins would wait for its whole timeout, although a restart reads a new password.
+        if error.fatal() or (isinstance(translated, NotAuthorized) and self._state.is_joining):
+            self._state.fail(translated)
 
     def _translated(self, error: KafkaError, topic: str | None = None) -> StreamGroupsError:
         group_id, redact = self._settings.group_id, self._settings.redact

@@ -102,6 +102,12 @@ class MemberState:
 
     # ---- the query's thread ------------------------------------------------------------------------------------------
 
+    @property
+    def is_joining(self) -> bool:
+        """Whether the member has not received its first assignment."""
+        with self._changed:
+            return not self._membership.assignments
+
     def await_assignment(self, timeout_s: float) -> bool:
         """Waits for the first assignment. Returns whether it has arrived.
 
