@@ -94,24 +94,35 @@ def test_O6_ten_million_records_are_audited(
     bootstrap: str, new_topic: Callable[..., str], group: str, record_property: Callable[[str, object], None]
 ) -> None:
     """The time grows with the commits: 20,000 batches of 500 records here."""
-    records, partitions, batch = 10_000_000, 4, 500
+    records, partitions, batch, planted = 10_000_000, 4, 500, (7, 7, -5, -5)
     topic = new_topic(partitions)
     produce(bootstrap, topic, records, partitions=partitions)
     each = records // partitions
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     for end in range(batch, each + 1, batch):
-        # The third quarter has another owner, who begins too late.
-        late = end > each // 2
-        mark = CommitMark(False, True, epoch=2 if late else 1, from_offset=each // 2 + 7 if late else 0).encode()
-        places = [KafkaTopicPartition(topic, p, end, mark) for p in range(partitions)]
+        # The second half has another owner. It begins too late in two partitions, and too early in the others.
+        is_second = end > each // 2
+        marks = [
+            CommitMark(
+                False, True, epoch=2 if is_second else 1, from_offset=each // 2 + by if is_second else 0
+            ).encode()
+            for by in planted
+        ]
+        places = [KafkaTopicPartition(topic, p, end, mark) for p, mark in enumerate(marks)]
         consumer.commit(offsets=places, asynchronous=False)
     consumer.close()
     began_s = time.monotonic()
     code, document = audit(bootstrap, group)
     took_s = time.monotonic() - began_s
-    assert (code, document["totals"]["missing"], document["totals"]["once"]) == (
+    middle = each // 2
+    assert (code, ranges(document)) == (
         5,
-        7 * partitions,
-        records - 7 * partitions,
+        [
+            (0, middle, middle + 7, "missing"),
+            (1, middle, middle + 7, "missing"),
+            (2, middle - 5, middle, "double"),
+            (3, middle - 5, middle, "double"),
+        ],
     )
+    assert document["totals"]["once"] == records - 2 * 7 - 2 * 5
     record_property("audit_s", round(took_s, 1))
