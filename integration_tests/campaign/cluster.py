@@ -15,6 +15,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from integration_tests.campaign.expiry import EXPIRY_PROPERTIES
+from integration_tests.campaign.rotation import ROTATION, ROTATION_PROPERTIES
 from integration_tests.campaign.settings import Settings, has_fault
 from integration_tests.campaign.targets import patiently
 from integration_tests.secured_brokers import Listeners, secured_broker
@@ -37,10 +38,10 @@ def cluster_of(settings: Settings, directory: Path) -> Iterator[tuple[EmbeddedKa
         ValueError: if the queries log in to several brokers, or to one of another release.
     """
     properties = properties_of(settings.n_nodes, expires=has_fault(settings, "expiry"))
-    if has_fault(settings, "credentials"):
+    if any(has_fault(settings, it) for it in ("credentials", ROTATION)):
         if (settings.n_nodes, settings.kafka_version) != (1, DEFAULT_KAFKA_VERSION):
             raise ValueError("queries that log in have one broker of the usual release")
-        with secured_broker(directory, properties) as listeners:
+        with secured_broker(directory, properties | ROTATION_PROPERTIES) as listeners:
             yield listeners.kafka, listeners
         return
     with EmbeddedKafka(

@@ -19,6 +19,7 @@ from integration_tests.campaign.foreign_transactions import ForeignTransactions
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import CampaignMember, all_are_up
 from integration_tests.campaign.recreation import Gate, Recreations
+from integration_tests.campaign.rotation import ROTATION, Rotation
 from integration_tests.campaign.storms import Storms, Visitor
 from integration_tests.campaign.verdict import Verdict
 from integration_tests.campaign.windows import PARTITIONS
@@ -62,7 +63,7 @@ class Group:
         group: the group.
         topic: its topic.
         protocol: its protocol.
-        sink: the sink of the queries.
+        output: their output topic; empty for other sinks.
         directory: the directory of their logs.
         committed: returns the committed offsets.
         ends: returns the end offsets.
@@ -72,7 +73,7 @@ class Group:
     group: str
     topic: str
     protocol: str
-    sink: str
+    output: str
     directory: Path
     committed: Callable[[], Mapping[int, int]]
     ends: Callable[[], Mapping[int, int]]
@@ -106,11 +107,12 @@ class ClusterFaults:
         self.transactions = ForeignTransactions(of.bootstrap, of.topic)
         self.deletions = Deletions(of.bootstrap, of.group, of.topic, members, of.committed, of.ends)
         self.expiry = (
-            Expiry(kafka, of.directory, of.group, members, of.committed, self._see_to_all, of.sink)
+            Expiry(kafka, of.directory, of.group, members, of.committed, self._see_to_all, of.output)
             if kafka is not None
             else None
         )
         self.credentials: Credentials | None = None
+        self.rotation: Rotation | None = None
         #: The part of a fault while a process waits at its point.
         self.ways: dict[str, Callable[[int, CampaignMember], None]] = {
             "storm": _nothing,
@@ -119,18 +121,21 @@ class ClusterFaults:
             "hanging": _nothing,
             "retention": lambda _, __: self.deletions.delete(),
             "credentials": _nothing,
+            ROTATION: _nothing,
             "topic-recreated": _nothing,
             "expiry": lambda _, __: self._expiry().kill_all(),
         }
 
-    def secure(self, listeners: Listeners, to: str) -> None:
+    def secure(self, listeners: Listeners, to: str, rotation: Rotation | None) -> None:
         """Permits the members to use what they need, before they start.
 
         Args:
             listeners: the broker.
             to: the output topic; empty for other sinks.
+            rotation: their connection, if its password is changed.
         """
         of = self._of
+        self.rotation = rotation
         self.credentials = Credentials(listeners, of.group, of.topic, to, self._members, of.committed, self._see_to_all)
 
     def before(self, victim: str) -> None:
@@ -171,6 +176,9 @@ class ClusterFaults:
         elif victim == "credentials":
             assert self.credentials is not None, "the queries of this campaign do not log in"
             self.credentials.revoke()
+        elif victim == ROTATION:
+            assert self.rotation is not None, "the queries of this campaign have no connection"
+            self.rotation.rotate(self._members, self._of.committed, self._see_to_all)
         elif victim == "expiry":
             self._expiry().expire(point)
 
@@ -188,17 +196,18 @@ class ClusterFaults:
         return with_gaps(verdict, arrived, self._history.inputs.places, gaps, self.deletions.done)
 
     def __str__(self) -> str:
-        expired, permissions = self.expiry, self.credentials
+        expired, permissions, rotation = self.expiry, self.credentials, self.rotation
         return (
             f"{self.storms.n_rebalances} rebalances with visitors, {self.transactions.n_aborted} records of aborted transactions, "
             f"{self.transactions.hung_s:.0f} s with a hanging transaction, {len(self.deletions.done)} deletions past a position, "
             f"{self.recreations.n_noticed} partitions of a new topic, "
             + (
-                f"{expired.n_expired} expiries with {expired.n_ids} transactional ids and {expired.n_remedies} commands"
+                f"{expired.n_expired} expiries with {expired.n_ids} transactional ids, {expired.n_producers} producer ids and {expired.n_remedies} commands"
                 if expired
                 else "no expiry"
             )
             + (f", {permissions.n_revoked} revocations with {permissions.n_errors} errors" if permissions else "")
+            + (f", {rotation.n_rotations} new passwords with {rotation.n_errors} failed logins" if rotation else "")
         )
 
     def _see_to_all(self) -> bool:

@@ -1,4 +1,4 @@
-"""The broker's expiry of the offsets of a group, and of transactional and producer ids. Used by ``campaign.cluster_faults``.
+"""The broker's expiry of the offsets of a group, of transactional ids and of producer ids. Used by ``campaign.cluster_faults``.
 
 All queries are killed while one is at a point. They stay down until the broker has forgotten the offsets of the group and the
 transactional ids of the campaign. Then they start again. ``docs/guarantees.rst`` ("What Kafka forgets") defines what must happen: a
@@ -21,6 +21,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.campaign.members import CampaignMember
+from integration_tests.campaign.windows import PARTITIONS
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.waits import wait_until
 
@@ -66,7 +67,7 @@ class Expiry:
         members: its members.
         committed: returns the committed offsets.
         see_to_all: starts the members that are not running.
-        sink: the sink of the queries.
+        output: the output topic; empty for other sinks.
     """
 
     def __init__(
@@ -77,12 +78,13 @@ class Expiry:
         members: Sequence[CampaignMember],
         committed: Callable[[], Mapping[int, int]],
         see_to_all: Callable[[], bool],
-        sink: str,
+        output: str,
     ) -> None:
-        self._kafka, self._directory, self._group, self._is_kafka = kafka, directory, group, sink == "kafka"
+        self._kafka, self._directory, self._group, self._output = kafka, directory, group, output
         self._members, self._committed, self._see_to_all = members, committed, see_to_all
-        #: How often the offsets have expired, the number of expired transactional ids, and of commands of an operator.
-        self.n_expired, self.n_ids, self.n_remedies = 0, 0, 0
+        #: How often the offsets have expired, the numbers of expired transactional ids and of producer ids of the output, and of commands of
+        #: an operator.
+        self.n_expired, self.n_ids, self.n_producers, self.n_remedies = 0, 0, 0, 0
 
     def kill_all(self) -> None:
         """Kills all members.
@@ -91,7 +93,7 @@ class Expiry:
             AssertionError: if several members write to Kafka. Without offsets, no checkpoint has the positions of all partitions then, so
                 an operator must commit them.
         """
-        assert len(self._members) == 1 or not self._is_kafka, "the expiry with KafkaSink needs --members 1"
+        assert len(self._members) == 1 or not self._output, "the expiry with KafkaSink needs --members 1"
         for member in self._members:
             member.kill()
 
@@ -106,10 +108,13 @@ class Expiry:
         """
         assert self._committed(), f"group {self._group} has no offsets that can expire"
         ids = self._transactional_ids()
-        assert ids or not self._is_kafka, "the sink has no transactional id"
+        producers = self._producer_ids()
+        assert (ids and producers) or not self._output, "the sink has no transactional id, or its output no producer id"
         wait_until(lambda: not self._committed(), f"the offsets of {self._group} expire", _EXPIRY_S, 2.0)
         wait_until(lambda: not self._transactional_ids() & ids, f"the ids {ids} expire", _EXPIRY_S, 2.0)
+        wait_until(lambda: not self._producer_ids() & producers, f"the ids {producers} expire", _EXPIRY_S, 2.0)
         self.n_expired, self.n_ids = self.n_expired + 1, self.n_ids + len(ids)
+        self.n_producers += len(producers)
         sizes = {it.name: it.log.stat().st_size for it in self._members}
         self._see_to_all()
         is_remedied = False
@@ -160,3 +165,14 @@ class Expiry:
         lines = self._kafka.run_tool("transactions", "list").stdout.splitlines()
         rows = [line.split() for line in lines if not line.startswith(("TransactionalId", "["))]
         return {row[0] for row in rows if len(row) == _N_COLUMNS}
+
+    def _producer_ids(self) -> set[int]:
+        """The producer ids that the partitions of the output know, by Kafka's own tool."""
+        found: set[int] = set()
+        for p in range(PARTITIONS) if self._output else ():
+            described = self._kafka.run_tool(
+                "transactions", "describe-producers", "--topic", self._output, "--partition", str(p)
+            )
+            rows = [line.split() for line in described.stdout.splitlines()]
+            found.update(int(row[0]) for row in rows if row and row[0].isdigit())
+        return found

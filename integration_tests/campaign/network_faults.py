@@ -167,7 +167,7 @@ class Network:
             return dict(config)
         bootstrap = self._proxies[name].bootstrap
         options = {**config["options"], "kafka.bootstrap.servers": bootstrap}
-        return {**config, "bootstrap": bootstrap, "options": options}
+        return {**config, "bootstrap": bootstrap, "place": {"bootstrap_servers": bootstrap}, "options": options}
 
     def begin(self, fault: str, name: str) -> None:
         """Begins a fault of a query, whose process still waits at a point."""

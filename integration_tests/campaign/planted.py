@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from integration_tests.history.events import LogsSearched
 from integration_tests.history.outputs_read import now_ms
@@ -56,14 +57,17 @@ class Planted:
         """A connection string with the password."""
         return f"{conninfo} password='{self.database}'"
 
-    def search(self, directory: Path) -> LogsSearched:
+    def search(self, directory: Path, others: Mapping[str, str] = MappingProxyType({})) -> LogsSearched:
         """Searches all files of a directory for the secrets.
 
         Args:
             directory: the directory of the campaign.
+            others: other secrets by their names.
         """
         forms = {
-            form: (name, how) for name, secret in self._secrets().items() for form, how in forms_of(secret).items()
+            form: (name, how)
+            for name, secret in {**self._secrets(), **others}.items()
+            for form, how in forms_of(secret).items()
         }
         n_files = n_bytes = 0
         findings: list[str] = []

@@ -31,14 +31,13 @@ _PLAN_S = 60
 def sink_of(config: dict[str, Any]) -> Any:
     """The sink of the configuration."""
     if config["sink"] == "kafka":
-        servers, topic = config["bootstrap"], config["to"]
-        settings = config["settings"]
+        place, topic, settings = config["place"], config["to"], config["settings"]
         if config["sabotaged"] in ("ledger", "idempotence"):
-            return sg.KafkaSink(bootstrap_servers=servers, topic=topic, delivery="at-least-once", settings=settings)
+            return sg.KafkaSink(**place, topic=topic, delivery="at-least-once", settings=settings)
         # An abandoned transaction blocks the group for a short time only. With a disabled safeguard, this timeout
         # must not abort the transaction of a zombie.
         timeout = "1 minute" if config["sabotaged"] else "20s"
-        return sg.KafkaSink(bootstrap_servers=servers, topic=topic, transaction_timeout=timeout, settings=settings)
+        return sg.KafkaSink(**place, topic=topic, transaction_timeout=timeout, settings=settings)
     if config["sink"] == "postgres":
         return sg.PostgresSink(conninfo=config["to"], table="board")
     return sg.DeltaSink(uri=config["to"], storage_options=config.get("storage_options", {}))

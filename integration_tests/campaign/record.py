@@ -37,6 +37,31 @@ _WORKLOADS = {
     "repartition": "repartition, two queries",
 }
 _SINKS = {"kafka": "Kafka", "postgres": "PostgreSQL", "delta": "Delta", "none": "", "": "Kafka, PostgreSQL"}
+#: The workloads that decide each promise of ``docs/guarantees.rst``.
+_PROMISES = {
+    "A group shares a topic; no record is lost; a partition has one owner": (
+        *(
+            "stateless",
+            "stateful",
+            "windows",
+            "zombies",
+            "savepoints",
+            "poison",
+            "dedup",
+            "function",
+            "join",
+            "chained",
+        ),
+        *("repartition", "cursors", "processors"),
+    ),
+    "Positions, restarts, resets, data loss": ("zombies", "windows", "savepoints"),
+    "Output is exactly once": ("stateless", "stateful", "zombies", "poison"),
+    "A bad record becomes one dead letter": ("zombies", "poison"),
+    "Results by event time equal a plain program": ("windows", "savepoints", "join", "chained"),
+    "State follows its partition": ("windows", "savepoints", "dedup", "function", "join", "chained"),
+    "Savepoints are consistent": ("savepoints",),
+    "Processors and workers": ("processors",),
+}
 #: The counts of a result that are violations, beside the named anomalies. Resets explain other copies of records.
 _VIOLATIONS = ("lost", "different", "errors", "unapplied", "disordered")
 _TITLE = """\
@@ -51,10 +76,18 @@ is lost, is there twice, has another result or another order, an anomaly of the 
 in time (``stuck``). The commit has a ``+`` if files differ from it.
 
 """
+_BY_PROMISE = """\
+Faults by promise
+-----------------
+
+The figures of `guarantees.rst <guarantees.rst#evidence>`_. A campaign counts for each promise that its workload decides:"""
 _BY_INVARIANT = """\
 Faults by kind and invariant. A cell has the number of faults in campaigns whose history has decided that the invariant holds, and
 after the ``/`` the number of faults in campaigns whose history does not decide it. The number of violated campaigns follows, if there
 are any. Older results do not store the decisions, and are counted as ``not stored``:"""
+_TITLE_OF_CONTROLS = """\
+Controls
+--------"""
 _CONTROLS = """\
 Campaigns with a disabled protection. {} of {} have found the anomaly that it must leave:"""
 
@@ -172,7 +205,9 @@ def page(campaigns: Sequence[Recorded]) -> str:
     controls = [it for it in campaigns if it.sabotaged]
     parts = [total, table(_by_workload(complete)), "Faults by kind:", table(_by_fault(complete))]
     parts += [_BY_INVARIANT, table(by_invariant([(it.faults, it.invariants) for it in complete]))]
+    parts += [_BY_PROMISE, table(_by_promise(complete))]
     if controls:
+        parts.append(_TITLE_OF_CONTROLS)
         n_noticed = sum(is_noticed(it.sabotaged, it.anomalies) for it in controls)
         parts += [_CONTROLS.format(n_noticed, len(controls)), table(_controls(controls))]
     return _TITLE + "\n\n".join(parts) + "\n"
@@ -214,6 +249,23 @@ def _by_fault(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
         {"fault": f"``{fault}``"} | {_WORKLOADS[name]: str(count[fault]) for name, count in counts.items()}
         for fault in faults
     ]
+
+
+def _by_promise(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
+    rows = []
+    for promise, workloads in _PROMISES.items():
+        of = [it for it in campaigns if it.workload in workloads]
+        rows.append(
+            {
+                "promise": promise,
+                "workloads": str(len({it.workload for it in of})),
+                "campaigns": f"{len(of):,}",
+                "faults": f"{sum(sum(it.faults.values()) for it in of):,}",
+                "records": f"{sum(it.records for it in of):,}",
+                "violations": f"{sum(it.violations for it in of):,}",
+            }
+        )
+    return rows
 
 
 def _controls(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:

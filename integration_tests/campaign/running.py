@@ -6,6 +6,7 @@ Used by ``integration_tests.campaign`` and by short campaigns in tests.
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 import uuid
 from collections import Counter
@@ -24,6 +25,7 @@ from integration_tests.campaign.members import MASTER, CampaignMember, stopped
 from integration_tests.campaign.network_faults import Network
 from integration_tests.campaign.planted import Planted
 from integration_tests.campaign.resets import MAX_BATCH, RequestedResets
+from integration_tests.campaign.rotation import CONNECTION, ROTATION, Rotation
 from integration_tests.campaign.savepoints import Creation, creation_of
 from integration_tests.campaign.settings import MAX_LAG_S
 from integration_tests.campaign.storage import CampaignStorage
@@ -103,12 +105,19 @@ def campaign(
     history = CampaignHistory(directory, group, topic, sink, kind, max_lag_s)
     planted = Planted()
     target = storage.to if storage else to
-    settings = {**planted.settings, **(LOGIN if secured else {})}
-    to_members = secured.login if secured else bootstrap
     victims = {victim for _, victim in turns}
+    rotation = None
+    if secured and ROTATION in victims:
+        # No file of the directory of the campaign may contain a password.
+        rotation = Rotation(secured, Path(tempfile.mkdtemp(prefix="campaign-login-")))
+    settings = {**planted.settings, **(LOGIN if secured else {})}
+    if rotation:
+        # The connection has the login.
+        settings = {name: it for name, it in settings.items() if name not in ("sasl.password", *LOGIN)}
+    to_members = secured.login if secured else bootstrap
     options = {
         **{f"kafka.{name}": value for name, value in settings.items()},
-        "kafka.bootstrap.servers": to_members,
+        **({"connection": CONNECTION} if rotation else {"kafka.bootstrap.servers": to_members}),
         "subscribe": ",".join(topics.names),
         "group.id": group,
         "kafka.group.protocol": protocol,
@@ -118,11 +127,12 @@ def campaign(
     }
     config = {
         "bootstrap": to_members,
+        "place": {"connection": CONNECTION} if rotation else {"bootstrap_servers": to_members},
         "sink": sink,
         "to": planted.conninfo(target) if sink == "postgres" else target,
         "storage_options": storage.storage_options if storage else {},
         "settings": settings,
-        "environment": planted.environment,
+        "environment": {**planted.environment, **(rotation.environment if rotation else {})},
         "options": options,
         "sabotaged": sabotaged,
         "kind": kind,
@@ -152,10 +162,14 @@ def campaign(
     resets = Resets(reset, directory, history.reset)
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
     cluster = ClusterFaults(
-        Group(bootstrap, group, topic, protocol, sink, directory, committed, ends), members, kafka, history, per_second
+        Group(bootstrap, group, topic, protocol, to if sink == "kafka" else "", directory, committed, ends),
+        members,
+        kafka,
+        history,
+        per_second,
     )
     if secured:
-        cluster.secure(secured, to if sink == "kafka" else "")
+        cluster.secure(secured, to if sink == "kafka" else "", rotation)
     injector = FaultInjector(
         bootstrap,
         directory / "deaths",
@@ -207,7 +221,7 @@ def campaign(
             storage.copy()
         # The positions after the last commit of the members.
         observer.finish()
-        history.searched(planted.search(directory))
+        history.searched(planted.search(directory, rotation.passwords if rotation else {}))
         kills, errors = run.kills, injector.state_errors()
         n_records, n_right = (*topics.counts, 0, 0)[:2]
         try:

@@ -213,7 +213,10 @@ def cluster_victims(kind: str) -> tuple[str, ...]:
     """
     of_kind = {"stateless": CLUSTER_VICTIMS, "windows": ("storm", "duplicate-member")}
     of_kind |= {CURSORS: ("transactions", "hanging")}
-    of_kind |= dict.fromkeys(COMPUTED, ("storm", "duplicate-member", "transactions", "hanging", "credentials"))
+    of_kind |= dict.fromkeys(COMPUTED, ("storm", "duplicate-member", "transactions", "hanging"))
+    # The queries of the others use more topics than the permissions name.
+    for one_topic in ("dedup", "function", "chained"):
+        of_kind[one_topic] += ("credentials", "rotation")
     return of_kind.get(kind, ())
 
 

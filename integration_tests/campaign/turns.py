@@ -118,6 +118,7 @@ STALL = "stall"
 #: transaction on the input. ``hanging``: it leaves one open until its timeout. ``retention``: records after the position are deleted.
 #: ``expiry``: all queries are killed, and stay down until the broker has forgotten the offsets and the transactional ids.
 #: ``credentials``: the permissions of the queries on their group or their output topic are revoked for 10 s.
+#: ``rotation``: the password of the queries is changed. It excludes the faults of the network.
 #: ``topic-recreated``: the input is deleted and created again after its last record was read. It excludes ``retention``.
 CLUSTER_VICTIMS = (
     "storm",
@@ -127,6 +128,7 @@ CLUSTER_VICTIMS = (
     "retention",
     "expiry",
     "credentials",
+    "rotation",
     "topic-recreated",
 )
 #: All faults that can be selected.
