@@ -167,7 +167,7 @@ class Expiry:
         return {row[0] for row in rows if len(row) == _N_COLUMNS}
 
     def _producer_ids(self) -> set[int]:
-        """The producer ids that the partitions of the output know, by Kafka's own tool."""
+        """The producer ids that the partitions of the output store, by Kafka's own tool."""
         found: set[int] = set()
         for p in range(PARTITIONS) if self._output else ():
             described = self._kafka.run_tool(
