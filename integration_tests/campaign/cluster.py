@@ -14,6 +14,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from integration_tests.campaign.compaction import COMPACTION_PROPERTIES
 from integration_tests.campaign.expiry import EXPIRY_PROPERTIES
 from integration_tests.campaign.rotation import ROTATION, ROTATION_PROPERTIES
 from integration_tests.campaign.settings import Settings, has_fault
@@ -89,6 +90,7 @@ def properties_of(n_nodes: int, *, expires: bool = False) -> dict[str, str]:
         "transaction.state.log.min.isr": needed,
         "share.coordinator.state.topic.min.isr": needed,
         **(EXPIRY_PROPERTIES if expires else {}),
+        **COMPACTION_PROPERTIES,
     }
 
 

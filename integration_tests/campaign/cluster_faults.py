@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from integration_tests.campaign.compaction import COMPACTION, Compactions, paired_key
 from integration_tests.campaign.credentials import Credentials
 from integration_tests.campaign.deletions import Deletions, with_gaps
 from integration_tests.campaign.expiry import Expiry
@@ -40,10 +41,12 @@ def options_of(victims: Collection[str]) -> dict[str, str]:
     {'onDataLoss': 'skip'}
 
     Raises:
-        ValueError: if the topic is recreated, and records are deleted: Kafka deletes the recorded gaps with the topic.
+        ValueError: if the topic is recreated, and records are deleted: Kafka deletes the recorded gaps with the topic. And if records are
+            deleted and compacted: the recorded gaps are those of deleted records only.
     """
-    if {"retention", "topic-recreated"} <= {*victims}:
-        raise ValueError("retention and topic-recreated need a campaign each")
+    exclusive = sorted({"retention", "topic-recreated", COMPACTION} & {*victims})
+    if len(exclusive) > 1:
+        raise ValueError(f"{' and '.join(exclusive)} need a campaign each")
     options: dict[str, str] = {}
     if "topic-recreated" in victims:
         options["onDataLoss"] = "earliest"
@@ -88,6 +91,7 @@ class ClusterFaults:
         kafka: the broker; only the expiry needs it.
         history: the history of the campaign.
         per_second: the rate of the producer.
+        is_compacted: whether the topic is compacted.
     """
 
     def __init__(
@@ -97,14 +101,17 @@ class ClusterFaults:
         kafka: EmbeddedKafka | None,
         history: CampaignHistory,
         per_second: int,
+        *,
+        is_compacted: bool = False,
     ) -> None:
         self._of, self._members, self._history = of, members, history
         #: Stops the producer while the topic does not exist.
-        self.gate = Gate(per_second // 10)
+        self.gate = Gate(per_second // 10, paired_key if is_compacted else str)
         self.recreations = Recreations(of.bootstrap, of.group, of.topic, of.committed, of.ends, self._see_to_all)
         new_visitor = partial(Visitor, of.bootstrap, of.group, of.topic, of.protocol)
         self.storms = Storms(new_visitor, self._see_to_all)
         self.transactions = ForeignTransactions(of.bootstrap, of.topic)
+        self.compactions = Compactions(of.bootstrap, of.group, of.topic, members, of.committed, history.inputs.places)
         self.deletions = Deletions(of.bootstrap, of.group, of.topic, members, of.committed, of.ends)
         self.expiry = (
             Expiry(kafka, of.directory, of.group, members, of.committed, self._see_to_all, of.output)
@@ -119,6 +126,7 @@ class ClusterFaults:
             "duplicate-member": _nothing,
             "transactions": lambda _, __: self.transactions.abort(),
             "hanging": _nothing,
+            COMPACTION: lambda _, __: self.compactions.compact(),
             "retention": lambda _, __: self.deletions.delete(),
             "credentials": _nothing,
             ROTATION: _nothing,
@@ -183,7 +191,7 @@ class ClusterFaults:
             self._expiry().expire(point)
 
     def judge(self, verdict: Verdict, arrived: Sequence[tuple[int, str]]) -> Verdict:
-        """The verdict with the recorded gaps, which become events of the history.
+        """The verdict with the recorded gaps and the compacted records, which become events of the history.
 
         Args:
             verdict: the verdict without gaps.
@@ -193,6 +201,9 @@ class ClusterFaults:
         if gaps:
             # The gaps of tasks are not in the histories of members.
             self._history.record(Gap(now_ms(), "reader", self._of.group, tuple(gaps)))
+        verdict, removed = self.compactions.judge(verdict, arrived)
+        if removed:
+            self._history.record(Gap(now_ms(), "reader", self._of.group, tuple(removed)))
         return with_gaps(verdict, arrived, self._history.inputs.places, gaps, self.deletions.done)
 
     def __str__(self) -> str:
@@ -200,6 +211,7 @@ class ClusterFaults:
         return (
             f"{self.storms.n_rebalances} rebalances with visitors, {self.transactions.n_aborted} records of aborted transactions, "
             f"{self.transactions.hung_s:.0f} s with a hanging transaction, {len(self.deletions.done)} deletions past a position, "
+            f"{self.compactions.n_removed} available records that compactions have removed, "
             f"{self.recreations.n_noticed} partitions of a new topic, "
             + (
                 f"{expired.n_expired} expiries with {expired.n_ids} transactional ids, {expired.n_producers} producer ids and {expired.n_remedies} commands"

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from integration_tests.campaign.computed import COMPUTED
@@ -60,11 +61,15 @@ class InputTopics:
         """The topics that the group reads, the left one of a join first."""
         return [self.topic, *([self.right] if self.right else [])]
 
-    def create(self) -> None:
-        """Creates the topics."""
+    def create(self, more: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Creates the topics.
+
+        Args:
+            more: more of their configuration.
+        """
         has_times = self._kind in WINDOWS_KINDS or self._computed is not None
         for name in self.names:
-            create(self._bootstrap, name, TOPIC_CONFIG if has_times else {})
+            create(self._bootstrap, name, {**(TOPIC_CONFIG if has_times else {}), **more})
 
     @contextmanager
     def load(self, per_second: int, history: CampaignHistory, gate: Callable[[int], str]) -> Iterator[None]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from integration_tests.campaign.cluster_faults import ClusterFaults, Group, options_of
+from integration_tests.campaign.compaction import COMPACTED_TOPIC, COMPACTION
 from integration_tests.campaign.faults import FaultInjector
 from integration_tests.campaign.forks import Forks
 from integration_tests.campaign.history import CampaignHistory
@@ -95,9 +96,10 @@ def campaign(
     A campaign that does not settle has a verdict too: if no process reaches a point, or the queries do not read to the end
     (:attr:`Verdict.stuck`). Its history is checked as far as it goes.
     """
+    victims = {victim for _, victim in turns}
     topic, group = f"in-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
     topics = InputTopics(bootstrap, kind, topic, group)
-    topics.create()
+    topics.create(COMPACTED_TOPIC if COMPACTION in victims else {})
     letters = f"letters-{uuid.uuid4().hex[:8]}" if kind in LETTER_KINDS else ""
     if letters:
         create(bootstrap, letters)
@@ -105,7 +107,6 @@ def campaign(
     history = CampaignHistory(directory, group, topic, sink, kind, max_lag_s)
     planted = Planted()
     target = storage.to if storage else to
-    victims = {victim for _, victim in turns}
     rotation = None
     if secured and ROTATION in victims:
         # No file of the directory of the campaign may contain a password.
@@ -161,13 +162,8 @@ def campaign(
     reset = [group, "--topic", topic, "-b", bootstrap, "--state-location", options["stateLocation"]]
     resets = Resets(reset, directory, history.reset)
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
-    cluster = ClusterFaults(
-        Group(bootstrap, group, topic, protocol, to if sink == "kafka" else "", directory, committed, ends),
-        members,
-        kafka,
-        history,
-        per_second,
-    )
+    of_group = Group(bootstrap, group, topic, protocol, to if sink == "kafka" else "", directory, committed, ends)
+    cluster = ClusterFaults(of_group, members, kafka, history, per_second, is_compacted=COMPACTION in victims)
     if secured:
         cluster.secure(secured, to if sink == "kafka" else "", rotation)
     injector = FaultInjector(

@@ -116,6 +116,7 @@ STALL = "stall"
 #: The faults of the cluster and its other users, which ``--faults`` must name. ``storm``: other consumers join and leave the group for
 #: 20 s. ``duplicate-member``: a consumer joins with the ``group.instance.id`` of a query. ``transactions``: a foreign producer aborts a
 #: transaction on the input. ``hanging``: it leaves one open until its timeout. ``retention``: records after the position are deleted.
+#: ``compaction``: all queries are frozen until a compaction has removed records after the position. It excludes ``retention``.
 #: ``expiry``: all queries are killed, and stay down until the broker has forgotten the offsets and the transactional ids.
 #: ``credentials``: the permissions of the queries on their group or their output topic are revoked for 10 s.
 #: ``rotation``: the password of the queries is changed. It excludes the faults of the network.
@@ -126,6 +127,7 @@ CLUSTER_VICTIMS = (
     "transactions",
     "hanging",
     "retention",
+    "compaction",
     "expiry",
     "credentials",
     "rotation",
