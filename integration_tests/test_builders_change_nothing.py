@@ -21,6 +21,7 @@ import streamgroups as sg
 from integration_tests.declared_flights import connections, file_text
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
+from streamgroups_spark.ops.processor_names import PROCESSORS
 from streamgroups_spark.sinks import ledger_registry
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import exclusive_options, shared_options
@@ -216,7 +217,7 @@ def test_the_broker_receives_requests_of_metadata_only(
         "Delta": sg.DeltaSink(uri=str(tmp_path / "table")),
         "dead Kafka": sg.KafkaSink(bootstrap_servers=relay.bootstrap, topic=dead),
     }
-    before, ledgers = content(checkpoint), dict(ledger_registry._ledgers._kept)
+    before, ledgers, processors = content(checkpoint), dict(ledger_registry._ledgers._kept), dict(PROCESSORS)
     built: list[Any] = []
     if mode == "shared":
         options = shared_options(relay.bootstrap, group, topic)
@@ -236,6 +237,7 @@ def test_the_broker_receives_requests_of_metadata_only(
     assert content(checkpoint) == before
     assert registered(spark, checkpoint) == set()
     assert ledger_registry._ledgers._kept == ledgers
+    assert processors == PROCESSORS
     assert missing not in admin.list_topics(timeout=10).topics
     assert not (tmp_path / "table").exists()
     with psycopg.connect(postgres) as db:

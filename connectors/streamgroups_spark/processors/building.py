@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamgroups.connections.config_file import connection_named
@@ -39,6 +41,7 @@ from streamgroups_spark.register import register
 from streamgroups_spark.repartition.repartition import read_repartitioned, repartition
 from streamgroups_spark.session import is_registered
 from streamgroups_spark.sinks.exactly_once import exactly_once
+from streamgroups_spark.sinks.stream_writer import Preparation, SinkWriter
 
 #: Sinks with an extra are loaded when a processor has one.
 _SINKS: Mapping[SinkKind, tuple[str, str]] = {
@@ -140,20 +143,39 @@ def _writer(run: Run, rows: DataFrame) -> DataStreamWriter | None:
     if last is not None:
         arguments = arguments_of("repartition", last.arguments, run.loader)
         arguments["transactional_id"] = processor.transactional_id(run.instance, run.member)
-        writer = repartition(rows, checkpoint=run.checkpoint, dead_letters=letters, **arguments)
+        writer: DataStreamWriter = repartition(rows, checkpoint=run.checkpoint, dead_letters=letters, **arguments)
     elif processor.sink is None:
         return None
     elif processor.sink.kind is SinkKind.SPARK:
         options = {**processor.sink.arguments.get("options", {}), "checkpointLocation": run.checkpoint}
-        writer = rows.writeStream.format(processor.sink.place).options(**options)
+        writer = _SparkWriter(rows).format(processor.sink.place).options(**options)
     else:
         _check_key(processor.sink, rows)
         sink = sink_of(run, processor.sink, "")
         writer = exactly_once(rows, sink=sink, checkpoint=run.checkpoint, dead_letters=letters)
     name = run.group_id if processor.replicas == 1 else f"{run.group_id}-{run.member}"
-    PROCESSORS[name] = run.group_id
+    name_processor = partial(_name_processor, name, run.group_id)
+    if isinstance(writer, SinkWriter):
+        writer.after_preparations(name_processor)
+    elif isinstance(writer, _SparkWriter):
+        writer.prepare = name_processor
     writer = writer.queryName(name)
     return writer.trigger(**processor.spark_trigger) if processor.trigger else writer
+
+
+def _name_processor(query: str, processor: str, _: DataStreamWriter) -> None:
+    """Names the processor of a query in its metrics."""
+    PROCESSORS[query] = processor
+
+
+class _SparkWriter(DataStreamWriter):
+    """A writer of a sink of Spark, with a preparation of ``start()``."""
+
+    prepare: Preparation
+
+    def start(self, *arguments: Any, **settings: Any) -> StreamingQuery:
+        self.prepare(self)
+        return super().start(*arguments, **settings)
 
 
 def sink_of(run: Run, sink: Sink, suffix: str) -> Any:

@@ -58,6 +58,11 @@ class SinkWriter(DataStreamWriter):
                 prepare(self)
             return super().start(*arguments, **settings)
 
+    def after_preparations(self, prepare: Preparation) -> SinkWriter:
+        """Adds what each start does after the other preparations. Called by ``processors.building``."""
+        self._preparations = (*self._preparations, prepare)
+        return self
+
     def option(self, key: str, value: Any) -> SinkWriter:
         """See PySpark's ``DataStreamWriter.option``.
 
