@@ -8,7 +8,7 @@ proves that it happened, or fails the campaign. Source: SEMANTICS S1, S4, S7, F5
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from integration_tests.campaign.compaction import COMPACTION, Compactions, paire
 from integration_tests.campaign.credentials import Credentials
 from integration_tests.campaign.deletions import Deletions, with_gaps
 from integration_tests.campaign.expiry import Expiry
+from integration_tests.campaign.fault import Fault
 from integration_tests.campaign.foreign_transactions import ForeignTransactions
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import CampaignMember, all_are_up
@@ -120,19 +121,6 @@ class ClusterFaults:
         )
         self.credentials: Credentials | None = None
         self.rotation: Rotation | None = None
-        #: The part of a fault while a process waits at its point.
-        self.ways: dict[str, Callable[[int, CampaignMember], None]] = {
-            "storm": _nothing,
-            "duplicate-member": _nothing,
-            "transactions": lambda _, __: self.transactions.abort(),
-            "hanging": _nothing,
-            COMPACTION: lambda _, __: self.compactions.compact(),
-            "retention": lambda _, __: self.deletions.delete(),
-            "credentials": _nothing,
-            ROTATION: _nothing,
-            "topic-recreated": _nothing,
-            "expiry": lambda _, __: self._expiry().kill_all(),
-        }
 
     def secure(self, listeners: Listeners, to: str, rotation: Rotation | None) -> None:
         """Permits the members to use what they need, before they start.
@@ -146,49 +134,48 @@ class ClusterFaults:
         self.rotation = rotation
         self.credentials = Credentials(listeners, of.group, of.topic, to, self._members, of.committed, self._see_to_all)
 
-    def before(self, victim: str) -> None:
-        """Waits until the group has positions of all partitions, before a process must reach the point.
+    def faults(self) -> dict[str, Fault]:
+        """The faults by their names."""
 
-        Args:
-            victim: the fault.
-        """
-        if victim in self.ways:
-            wait_until(
-                lambda: self._see_to_all() and len(self._of.committed()) >= PARTITIONS,
-                f"group {self._of.group} has committed offsets of all partitions",
-                _STARTED_S,
-            )
-
-    def after(self, point: str, victim: str, name: str) -> None:
-        """The part of a fault after the process has left its point.
-
-        Args:
-            point: the point.
-            victim: the fault.
-            name: the member whose process had reached the point.
-
-        Raises:
-            AssertionError: if the fault has not happened.
-        """
-        if victim == "storm":
-            self.storms.storm()
-        elif victim == "duplicate-member":
-            self.storms.duplicate(name)
-        elif victim == "hanging":
+        def hang(_: str, __: CampaignMember) -> None:
             self.transactions.hang()
-        elif victim == "retention":
+
+        def delete(_: int, __: CampaignMember) -> None:
+            self.deletions.delete()
+
+        def wait_until_recorded(_: str, __: CampaignMember) -> None:
             self._see_to_all()
             self.deletions.wait_until_recorded()
-        elif victim == "topic-recreated":
-            self.recreations.recreate(self.gate, self._history)
-        elif victim == "credentials":
-            assert self.credentials is not None, "the queries of this campaign do not log in"
-            self.credentials.revoke()
-        elif victim == ROTATION:
-            assert self.rotation is not None, "the queries of this campaign have no connection"
-            self.rotation.rotate(self._members, self._of.committed, self._see_to_all)
-        elif victim == "expiry":
-            self._expiry().expire(point)
+
+        found = {
+            "storm": Fault(finish=lambda _, __: self.storms.storm()),
+            "duplicate-member": Fault(finish=lambda _, member: self.storms.duplicate(member.name)),
+            "transactions": Fault(lambda _, __: self.transactions.abort()),
+            "hanging": Fault(finish=hang),
+            COMPACTION: Fault(lambda _, __: self.compactions.compact()),
+            "retention": Fault(delete, wait_until_recorded),
+            "credentials": Fault(finish=self._revoke),
+            ROTATION: Fault(finish=self._rotate),
+            "topic-recreated": Fault(finish=lambda _, __: self.recreations.recreate(self.gate, self._history)),
+            "expiry": Fault(lambda _, __: self._expiry().kill_all(), lambda point, _: self._expiry().expire(point)),
+        }
+        return {name: replace(it, prepare=self._wait_for_positions) for name, it in found.items()}
+
+    def _wait_for_positions(self) -> None:
+        """Waits until the group has positions of all partitions."""
+        wait_until(
+            lambda: self._see_to_all() and len(self._of.committed()) >= PARTITIONS,
+            f"group {self._of.group} has committed offsets of all partitions",
+            _STARTED_S,
+        )
+
+    def _revoke(self, _: str, __: CampaignMember) -> None:
+        assert self.credentials is not None, "the queries of this campaign do not log in"
+        self.credentials.revoke()
+
+    def _rotate(self, _: str, __: CampaignMember) -> None:
+        assert self.rotation is not None, "the queries of this campaign have no connection"
+        self.rotation.rotate(self._members, self._of.committed, self._see_to_all)
 
     def judge(self, verdict: Verdict, arrived: Sequence[tuple[int, str]]) -> Verdict:
         """The verdict with the recorded gaps and the compacted records, which become events of the history.
@@ -228,7 +215,3 @@ class ClusterFaults:
     def _expiry(self) -> Expiry:
         assert self.expiry is not None, "the expiry needs the broker of the campaign"
         return self.expiry
-
-
-def _nothing(_: int, __: CampaignMember) -> None:
-    """All of the fault follows when the process has left its point."""

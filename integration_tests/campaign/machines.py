@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from integration_tests.campaign.fault import Fault
 from integration_tests.campaign.full_disks import (
     BROKER_FAULT,
     Disk,
@@ -62,15 +63,15 @@ class Machine:
 
     def faults(
         self, deaths: Path, members: Sequence[CampaignMember], see_to_all: Callable[[], object]
-    ) -> dict[str, Callable[[int, CampaignMember], None]]:
-        """The injection by the name of the fault. Its arguments are the id of the process at the point and its member.
+    ) -> dict[str, Fault]:
+        """The faults by their names.
 
         Args:
             deaths: the directory of the files that arm points.
             members: the members.
             see_to_all: starts the members that are not running.
         """
-        ways: dict[str, Callable[[int, CampaignMember], None]] = {}
+        faults: dict[str, Fault] = {}
         clocks, disk = self._clocks, self._disk
         if clocks is not None:
 
@@ -80,22 +81,22 @@ class Machine:
                 until_s = time.monotonic() + _MOVED_S
                 wait_until(lambda: see_to_all() and time.monotonic() > until_s, "batches with the moved clock")
 
-            ways[CLOCK] = jump
+            faults[CLOCK] = Fault(jump)
         if disk is not None:
             logs = [member.log for member in members]
 
             def fill(pid: int, member: CampaignMember) -> None:
                 full_until_noticed(disk, logs, see_to_all, partial(_release, deaths, member, pid))
 
-            ways[DISK_FULL] = fill
+            faults[DISK_FULL] = Fault(fill)
         kafka = self._kafka
         if kafka is not None:
 
             def fill_brokers(pid: int, member: CampaignMember) -> None:
                 full_until_brokers_end(Disk(kafka.data_dir), kafka, see_to_all, partial(_release, deaths, member, pid))
 
-            ways[BROKER_FAULT] = fill_brokers
-        return ways
+            faults[BROKER_FAULT] = Fault(fill_brokers)
+        return faults
 
     def close(self) -> None:
         """Removes the disk."""

@@ -11,10 +11,13 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
+from integration_tests.campaign.fault import Fault
+from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.targets import all_advance
 from integration_tests.protocol_proxy import ProtocolProxy
 from integration_tests.protocol_rules import Action, ApiKey, AppliedRule, Rule
@@ -168,6 +171,25 @@ class Network:
         bootstrap = self._proxies[name].bootstrap
         options = {**config["options"], "kafka.bootstrap.servers": bootstrap}
         return {**config, "bootstrap": bootstrap, "place": {"bootstrap_servers": bootstrap}, "options": options}
+
+    def faults(
+        self, victims: Iterable[str], members: Mapping[str, CampaignMember], all_are_up: Callable[[], bool]
+    ) -> dict[str, Fault]:
+        """The faults of a campaign that are of the network.
+
+        Args:
+            victims: all its faults, with their API keys or times.
+            members: the members by their names.
+            all_are_up: starts the queries that are not running.
+        """
+
+        def begin(fault: str, _: int, member: CampaignMember) -> None:
+            self.begin(fault, member.name)
+
+        def finish(_: str, __: CampaignMember) -> None:
+            self.finish(all_are_up, lambda name: members[name].kill())
+
+        return {it: Fault(partial(begin, it), finish) for it in victims if is_of_network(it)}
 
     def begin(self, fault: str, name: str) -> None:
         """Begins a fault of a query, whose process still waits at a point."""

@@ -12,35 +12,40 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from integration_tests.campaign.cluster_faults import ClusterFaults, Group, options_of
 from integration_tests.campaign.compaction import COMPACTED_TOPIC, COMPACTION
+from integration_tests.campaign.fault import Fault
 from integration_tests.campaign.faults import FaultInjector
 from integration_tests.campaign.forks import Forks
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.input_topics import InputTopics
 from integration_tests.campaign.machines import Machine
-from integration_tests.campaign.members import MASTER, CampaignMember, stopped
+from integration_tests.campaign.members import MASTER, CampaignMember, all_are_up, stopped
 from integration_tests.campaign.network_faults import Network
 from integration_tests.campaign.planted import Planted
+from integration_tests.campaign.process_faults import faults_of_processes
 from integration_tests.campaign.resets import MAX_BATCH, RequestedResets
 from integration_tests.campaign.rotation import CONNECTION, ROTATION, Rotation
-from integration_tests.campaign.savepoints import Creation, creation_of
+from integration_tests.campaign.savepoints import creation_of
+from integration_tests.campaign.server_faults import faults_of_brokers, faults_of_servers
 from integration_tests.campaign.settings import MAX_LAG_S
+from integration_tests.campaign.single_processes import SingleProcesses
 from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import ReadBack, create
+from integration_tests.campaign.turn_run import TurnRun
 from integration_tests.campaign.turns import CURSORS, EXECUTOR_VICTIMS, LETTER_KINDS, STALL, Turn
 from integration_tests.campaign.verdict import Verdict, judged, judged_by_order, without_the_rest
 from integration_tests.campaign.windows import Resets
+from integration_tests.campaign.zombies import Zombies
 from integration_tests.secured_brokers import LOGIN, Listeners
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.reading import read_committed, wait_until_no_transaction_is_open
 from streamgroups_testkit.waits import NotInTime, wait_until
 
-#: The timeout of a fault, in seconds. On a busy machine a query with executors starts in minutes.
-_STEP_S = 600
 #: The lease of a batch, if one hangs.
 LEASE = "10s"
 
@@ -166,30 +171,25 @@ def campaign(
     cluster = ClusterFaults(of_group, members, kafka, history, per_second, is_compacted=COMPACTION in victims)
     if secured:
         cluster.secure(secured, to if sink == "kafka" else "", rotation)
-    injector = FaultInjector(
-        bootstrap,
-        directory / "deaths",
-        group,
-        topic,
-        members,
-        kafka,
-        resets,
-        ends,
-        requested,
-        sink,
-        to,
-        history,
-        network,
-        seed,
-        storage,
-        cluster,
+    see_to_all, deaths = partial(all_are_up, members), directory / "deaths"
+    single = SingleProcesses(see_to_all, seed)
+    zombies = Zombies(bootstrap, group, members, see_to_all, requested)
+    injector = FaultInjector(deaths, members, single, zombies, requested, sink, history)
+    injector.add(
+        faults_of_processes(deaths, single, zombies),
+        faults_of_servers(bootstrap, topic, to),
+        faults_of_brokers(kafka) if kafka is not None else {},
+        {"reset": reset_fault(resets, see_to_all, ends)},
+        network.faults(victims, {it.name: it for it in members}, see_to_all),
+        machine.faults(deaths, members, see_to_all),
+        storage.faults(see_to_all) if storage else {},
+        cluster.faults(),
     )
-    injector.add(machine.faults(directory / "deaths", members, injector.all_are_up))
     creation = None
     if n_savepoints:
         creation = creation_of(options, directory, n_savepoints, seed, sabotaged, committed, report)
     now_s = time.monotonic()
-    run = _Run(
+    run = TurnRun(
         directory, kind, turns, injector, committed, creation, report, now_s + timeout_s, now_s + faults_s, Counter()
     )
     with closing(machine):
@@ -243,81 +243,19 @@ def campaign(
         return replace(verdict, errors=errors, report=found, history=history.file)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """The part of a campaign while its queries run.
+def reset_fault(resets: Resets, see_to_all: Callable[[], bool], ends: Callable[[], dict[int, int]]) -> Fault:
+    """A reset of the group by the command line, which begins while a process waits at its point.
 
     Args:
-        directory: its directory.
-        kind: the kind of its queries.
-        turns: the points and their faults, in order.
-        injector: injects them.
-        committed: returns the committed offsets.
-        creation: creates savepoints meanwhile, if it is one of them.
-        report: called with a description of each turn.
-        deadline_s: when it ends, by the monotonic clock.
-        last_fault_s: when no more faults are injected.
-        kills: how often each fault was injected at each point.
+        resets: the resets.
+        see_to_all: starts the members that are not running.
+        ends: returns the end offsets of the partitions.
     """
 
-    directory: Path
-    kind: str
-    turns: Sequence[Turn]
-    injector: FaultInjector
-    committed: Callable[[], dict[int, int]]
-    creation: Creation | None
-    report: Callable[[str], None]
-    deadline_s: float
-    last_fault_s: float
-    kills: Counter[Turn]
+    def finish(_: str, __: CampaignMember) -> None:
+        wait_until(lambda: see_to_all() and resets.is_applied(ends), "the reset is applied", 240)
 
-    def wait_for_first_batches(self, n_records: int) -> None:
-        """Before the first batches are written, a disabled safeguard has no effect, and a savepoint no content."""
-        self._wait_until(
-            lambda: sum(self.committed().values()) > n_records or self.injector.state_errors(),
-            f"the first batches are written; see {self.directory}",
-            _STEP_S,
-        )
-
-    def inject_all(self) -> None:
-        """Injects the faults of all turns, or those until the time of the last fault or an error of a state."""
-        if self.kind == "zombies":
-            self.injector.until_all_own()
-        for turn, (point, victim) in enumerate(self.turns, 1):
-            if self.creation:
-                self.creation.permit(turn / (len(self.turns) + 1))
-            began_s = time.monotonic()
-            if not self._inject(point, victim):
-                break
-            self.kills[point, victim] += 1
-            self.report(f"{self.kills.total()}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
-            if time.monotonic() > self.last_fault_s:
-                break
-        if self.creation:
-            creation = self.creation
-            creation.permit(1)
-            self._wait_until(lambda: creation.is_done, "the savepoints are complete")
-
-    def wait_until_all_is_read(self, is_all_read: Callable[[], bool], timeout_s: float) -> None:
-        """Waits until the group has read all records, or a state has an error."""
-        self._wait_until(
-            lambda: is_all_read() or self.injector.state_errors(),
-            f"all is read; see {self.directory}",
-            timeout_s,
-        )
-
-    def _inject(self, point: str, victim: str) -> bool:
-        timeout_s = min(_STEP_S, self._left_s())
-        if self.kind == "zombies":
-            self.injector.inject_zombie(point, with_reset=victim == "zombie-reset", timeout_s=timeout_s)
-            return True
-        return self.injector.inject(point, victim, timeout_s)
-
-    def _wait_until(self, condition: Callable[[], object], what: str, timeout_s: float = math.inf) -> None:
-        wait_until(lambda: self.injector.all_are_up() and condition(), what, min(timeout_s, self._left_s()))
-
-    def _left_s(self) -> float:
-        return max(1.0, self.deadline_s - time.monotonic())
+    return Fault(lambda _, __: resets.begin(), finish)
 
 
 def _options_of(kind: str, protocol: str, victims: Set[str]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The faults of the storage of a campaign: lost responses of PostgreSQL to COMMIT, and an object store that fails.
 
-Used by ``integration_tests.campaign.running``, and by ``campaign.faults`` for the faults. The queries connect to PostgreSQL through a
+Used by ``integration_tests.campaign.running``, which injects the faults. The queries connect to PostgreSQL through a
 proxy, and the independent reader connects directly. With ``--storage s3`` an object store has the states of windows, and the table
 of Delta. The reader has a copy of the table, which no fault hits. A fault that did not happen is an error.
 """
@@ -10,11 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 from component_tests.lossy_proxy import COMMITTED, LossyProxy
 from component_tests.object_store import BUCKET, ObjectStore
+from integration_tests.campaign.fault import Fault
+from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.turns import STORE_VICTIMS
 from streamgroups_testkit.waits import wait_until
 
@@ -93,13 +96,24 @@ class CampaignStorage:
         """Whether the states are on the object store."""
         return self._store is not None
 
-    @property
-    def ways(self) -> dict[str, Callable[[], None]]:
-        """How each fault begins, by its name."""
-        return {"commit-answer": self._lose_commit} | {it: self._fail_store(it) for it in STORE_VICTIMS}
+    def faults(self, all_are_up: Callable[[], bool]) -> dict[str, Fault]:
+        """The faults by their names.
+
+        Args:
+            all_are_up: restarts queries that have ended.
+        """
+        begins = {"commit-answer": self._lose_commit} | {it: self._fail_store(it) for it in STORE_VICTIMS}
+
+        def begin(of_fault: Callable[[], None], _: int, __: CampaignMember) -> None:
+            of_fault()
+
+        def finish(victim: str, _: str, __: CampaignMember) -> None:
+            self.finish(victim, all_are_up)
+
+        return {it: Fault(partial(begin, of_fault), partial(finish, it)) for it, of_fault in begins.items()}
 
     def finish(self, victim: str, all_are_up: Callable[[], bool]) -> None:
-        """Waits until a fault has happened, and ends it. Other faults are ignored.
+        """Waits until a fault has happened, and ends it.
 
         Args:
             victim: the fault.
@@ -108,8 +122,6 @@ class CampaignStorage:
         Raises:
             AssertionError: if it did not happen in time.
         """
-        if victim not in self.ways:
-            return
         try:
             wait_until(lambda: all_are_up() and is_enough(victim, self.happened()), f"{victim} happens", _FAULT_S)
         finally:

@@ -15,9 +15,13 @@ from component_tests import object_store
 from component_tests.lossy_proxy import COMMITTED, LossyProxy
 from component_tests.object_store import StoreFaults
 from integration_tests.campaign import storage as campaign_storage
+from integration_tests.campaign.members import CampaignMember
 from integration_tests.campaign.settings import parser, replay_command, settings_of, turns_of
 from integration_tests.campaign.storage import MIN_REQUESTS, SHARES, CampaignStorage
 from integration_tests.campaign.turns import STORE_VICTIMS
+
+#: The faults of the storage hit no process of it.
+MEMBER = CampaignMember(Path(), "ann", {"options": {}})
 
 
 def _faults_of(sink: str, *options: str) -> set[str]:
@@ -71,7 +75,7 @@ def test_a_fault_that_the_storage_cannot_have_is_an_error(tmp_path: Path, fault:
     with CampaignStorage("kafka", "out", tmp_path, [fault], "disk", lambda _: None) as storage:
         assert (storage.to, storage.state_location) == ("out", str(tmp_path / "states"))
         with pytest.raises(AssertionError, match="needs"):
-            storage.ways[fault]()
+            storage.faults(lambda: True)[fault].begin(1, MEMBER)
 
 
 def test_the_states_of_queries_that_write_to_postgresql_can_be_on_the_store(tmp_path: Path) -> None:
@@ -87,10 +91,10 @@ def test_a_fault_that_does_not_happen_is_an_error(tmp_path: Path, monkeypatch: p
     reports: list[str] = []
     with CampaignStorage("postgres", conninfo, tmp_path, ["commit-answer"], "disk", reports.append) as storage:
         assert storage.to != conninfo
-        storage.ways["commit-answer"]()
+        fault = storage.faults(lambda: True)["commit-answer"]
+        fault.begin(1, MEMBER)
         with pytest.raises(AssertionError, match="commit-answer happens"):
-            storage.finish("commit-answer", lambda: True)
-        storage.finish("worker", lambda: True)
+            fault.finish("before-commit", MEMBER)
     assert not reports
 
 
