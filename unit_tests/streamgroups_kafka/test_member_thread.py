@@ -26,6 +26,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership import consumer_thread as member_thread
 from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.member_settings import MemberSettings
 from streamgroups_kafka.membership.member_state import MemberState
 from unit_tests.scripted_consumer import ScriptedConsumer, Step, failed_fetch
@@ -229,15 +230,26 @@ def rejected_login(run: Run, text: str = "invalid credentials") -> Step:
     return lambda: void(run.consumer.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION, text)))
 
 
-def test_a_login_that_is_rejected_in_the_join_fails_the_member(run: Run) -> None:
-    error = run.go(rejected_login(run), run.consumer.assign_all(P0))
-    assert isinstance(error, NotAuthorized)
-
-
-def test_a_login_that_is_rejected_after_the_join_is_repeated(run: Run) -> None:
+def test_a_login_that_one_broker_rejects_is_repeated(run: Run) -> None:
     run.consumer.stored = stored(5)
-    assert run.go(run.consumer.assign_all(P0), rejected_login(run), lambda: None) is None
+    assert run.go(rejected_login(run), run.consumer.assign_all(P0), lambda: None) is None
+    assert run.state.is_login_rejected
     assert "invalid credentials" in run.state.last_error
+
+
+@pytest.mark.parametrize("is_rejected", [True, False])
+def test_a_join_ends_if_no_client_can_log_in(run: Run, is_rejected: bool) -> None:
+    """Without a rejected login of the member, the user lacks a permission to describe the group, which a join does not need."""
+
+    def is_standby() -> bool:
+        raise NotAuthorized("Group 'airline': not permitted.")
+
+    run.adapt(is_standby=is_standby)
+    run.consumer.then(*([rejected_login(run)] if is_rejected else []))
+    member = KafkaMember(run.settings, run._first, run.history)
+    with pytest.raises(NotAuthorized if is_rejected else GroupRejected):
+        member.join(3_000)
+    member.close()
 
 
 def test_a_thread_that_exits_fails_the_member(run: Run) -> None:

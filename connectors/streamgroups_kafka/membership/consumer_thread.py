@@ -451,9 +451,9 @@ class ConsumerOwner:
         self._state.last_error = self._settings.redact(error.str())
         self._log.failed(f"{self._settings.name}: {self._state.last_error}")
         translated = self._translated(error)
-        # librdkafka repeats a rejected login indefinitely, with the same password. A member that has joined can continue after an outage of
-        # the login. One that joins would wait for its whole timeout, although a restart reads a new password.
-        if error.fatal() or (isinstance(translated, NotAuthorized) and self._state.is_joining):
+        # Each broker can reject a login. A member that joins verifies it (``member``): librdkafka repeats it with the same password.
+        self._state.is_login_rejected |= isinstance(translated, NotAuthorized)
+        if error.fatal():
             self._state.fail(translated)
 
     def _translated(self, error: KafkaError, topic: str | None = None) -> StreamGroupsError:

@@ -21,7 +21,7 @@ import logging
 import threading
 import time
 
-from streamgroups.errors import GroupRejected, StreamGroupsError
+from streamgroups.errors import GroupRejected, NotAuthorized, StreamGroupsError
 from streamgroups.groups.history import Kind, MemberEvent, no_history
 from streamgroups.ports import FirstPositions, Recorder
 from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
@@ -84,6 +84,9 @@ class KafkaMember(MemberState):
         try:
             return self._settings.is_standby()
         except StreamGroupsError as e:
+            if self.is_login_rejected and isinstance(e, NotAuthorized):
+                # Two clients cannot log in. A restart of the query reads a new password; the join would wait for its whole timeout.
+                raise
             logger.debug("%s: the group could not be described: %s", self._settings.name, e)
             return False
 

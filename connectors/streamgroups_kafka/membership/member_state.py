@@ -99,14 +99,10 @@ class MemberState:
         self._sinks: dict[TopicPartition, int] = {}
         #: The last error, as the client reported it. Only the owner thread writes it.
         self.last_error = ""
+        #: Whether a broker has rejected the login of the member. Only the owner thread writes it.
+        self.is_login_rejected = False
 
     # ---- the query's thread ------------------------------------------------------------------------------------------
-
-    @property
-    def is_joining(self) -> bool:
-        """Whether the member has not received its first assignment."""
-        with self._changed:
-            return not self._membership.assignments
 
     def await_assignment(self, timeout_s: float) -> bool:
         """Waits for the first assignment. Returns whether it has arrived.
