@@ -20,6 +20,7 @@ from integration_tests.campaign.fault import Fault
 from integration_tests.campaign.foreign_transactions import ForeignTransactions
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import CampaignMember, all_are_up
+from integration_tests.campaign.network_faults import is_of_network
 from integration_tests.campaign.recreation import Gate, Recreations
 from integration_tests.campaign.rotation import ROTATION, Rotation
 from integration_tests.campaign.storms import Storms, Visitor
@@ -43,11 +44,14 @@ def options_of(victims: Collection[str]) -> dict[str, str]:
 
     Raises:
         ValueError: if the topic is recreated, and records are deleted: Kafka deletes the recorded gaps with the topic. And if records are
-            deleted and compacted: the recorded gaps are those of deleted records only.
+            deleted and compacted: the recorded gaps are those of deleted records only. And if queries with a rotated password connect by
+            a proxy: their connection has the address of the broker.
     """
     exclusive = sorted({"retention", "topic-recreated", COMPACTION} & {*victims})
     if len(exclusive) > 1:
         raise ValueError(f"{' and '.join(exclusive)} need a campaign each")
+    if ROTATION in victims and any(map(is_of_network, victims)):
+        raise ValueError(f"{ROTATION} and faults of the network need a campaign each")
     options: dict[str, str] = {}
     if "topic-recreated" in victims:
         options["onDataLoss"] = "earliest"
@@ -112,7 +116,7 @@ class ClusterFaults:
         new_visitor = partial(Visitor, of.bootstrap, of.group, of.topic, of.protocol)
         self.storms = Storms(new_visitor, self._see_to_all)
         self.transactions = ForeignTransactions(of.bootstrap, of.topic)
-        self.compactions = Compactions(of.bootstrap, of.group, of.topic, members, of.committed, history.inputs.places)
+        self.compactions = Compactions(of.bootstrap, of.topic, members, of.committed, of.ends, history.inputs.places)
         self.deletions = Deletions(of.bootstrap, of.group, of.topic, members, of.committed, of.ends)
         self.expiry = (
             Expiry(kafka, of.directory, of.group, members, of.committed, self._see_to_all, of.output)
@@ -198,7 +202,7 @@ class ClusterFaults:
         return (
             f"{self.storms.n_rebalances} rebalances with visitors, {self.transactions.n_aborted} records of aborted transactions, "
             f"{self.transactions.hung_s:.0f} s with a hanging transaction, {len(self.deletions.done)} deletions past a position, "
-            f"{self.compactions.n_removed} available records that compactions have removed, "
+            f"{len(self.compactions.removed)} available records that compactions have removed, "
             f"{self.recreations.n_noticed} partitions of a new topic, "
             + (
                 f"{expired.n_expired} expiries with {expired.n_ids} transactional ids, {expired.n_producers} producer ids and {expired.n_remedies} commands"

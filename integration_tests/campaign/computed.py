@@ -142,6 +142,11 @@ def _on_time(count: int, time_ms_of: Callable[[int], int]) -> dict[str, list[tup
     return {key: sorted(records) for key, records in found.items()}
 
 
+def _closing(key: str) -> int:
+    """The record that closes the windows of the partition of a key."""
+    return CLOSING + int(key.partition("-")[0])
+
+
 def _pairs(count: int, right_count: int) -> Iterator[ComputedRow]:
     """The pairs of records with equal keys and close times, and the records without a match."""
     left, right = _on_time(count, windows.time_ms_of), _on_time(right_count, right_time_ms)
@@ -153,10 +158,10 @@ def _pairs(count: int, right_count: int) -> Iterator[ComputedRow]:
             others = [other for _, other in right.get(key, ())[first:end]]
             matched.update(others)
             for match in map(str, others) if others else ("none",):
-                yield ComputedRow(CLOSING, f"left {number}, right {match}", key)
+                yield ComputedRow(_closing(key), f"left {number}, right {match}", key)
         for _, other in right.get(key, ()):
             if other not in matched:
-                yield ComputedRow(CLOSING, f"left none, right {other}", key)
+                yield ComputedRow(_closing(key), f"left none, right {other}", key)
 
 
 def _peaks(count: int, _: int) -> Iterator[ComputedRow]:
@@ -171,8 +176,9 @@ def _peaks(count: int, _: int) -> Iterator[ComputedRow]:
     inner = in_time.groupby(["partition", "key", "inner"], as_index=False).agg(n=("number", "size"))
     inner["outer"] = inner.inner - inner.inner % OUTER_MS
     for it in inner.groupby(["partition", "key", "outer"]).n.agg(["size", "max"]).reset_index().to_dict("records"):
-        closing = CLOSING + it["partition"]
-        yield ComputedRow(closing, f"{it['key']} at {it['outer']}", f"windows {it['size']}, busiest {it['max']}")
+        yield ComputedRow(
+            _closing(it["key"]), f"{it['key']} at {it['outer']}", f"windows {it['size']}, busiest {it['max']}"
+        )
 
 
 def place_of(number: int) -> str:
@@ -242,3 +248,18 @@ def parse_row(value: str) -> tuple[str, str]:
     """
     found = json.loads(value)
     return found["row"], found["result"]
+
+
+def places_apart(arrived: Iterable[tuple[int, str]]) -> list[str]:
+    """The places of a repartitioned topic whose records are in several partitions.
+
+    Args:
+        arrived: the partition and the value of each row.
+
+    >>> places_apart([(0, '{"row": "record 1", "result": "4"}'), (1, '{"row": "record 8", "result": "4"}')])
+    ['place 4 in partitions [0, 1]']
+    """
+    partitions: defaultdict[str, set[int]] = defaultdict(set)
+    for partition, value in arrived:
+        partitions[parse_row(value)[1]].add(partition)
+    return [f"place {place} in partitions {sorted(it)}" for place, it in sorted(partitions.items()) if len(it) > 1]

@@ -65,6 +65,8 @@ def deliver(cursors: sg.cursors.GroupCursors, config: dict[str, Any], session: s
     request = 0
     while not stopping.is_set():
         passing("before-get")
+        # A frozen instance returns from its request after the next owner has received the messages.
+        requested_ms = real_ms()
         try:
             messages, cursor = cursors.get_messages(cursor, limit=LIMIT)
         except _ENDED:
@@ -74,11 +76,11 @@ def deliver(cursors: sg.cursors.GroupCursors, config: dict[str, Any], session: s
             print(f"{session}: {e}", flush=True)  # noqa: T201
             stopping.wait(_PAUSE_S)
             continue
-        # A frozen instance records its messages after those of the next owner.
-        received_ms = real_ms()
+        # The request has committed the messages of the previous one, also if this process is killed at the point.
+        record(Delivered, group, session, request, (), time_ms=requested_ms)
         passing("after-get")
         ranges = delivered_ranges((topic, m.partition, m.offset) for m in messages)
-        record(Delivered, group, session, request, tuple(ranges), time_ms=received_ms)
+        record(Delivered, group, session, request, tuple(ranges), time_ms=requested_ms)
         request += 1
         passing("after-delivery")
         if not messages:

@@ -162,7 +162,7 @@ class Expiry:
 
     def _transactional_ids(self) -> set[str]:
         """The transactional ids of the broker, by Kafka's own tool."""
-        lines = self._kafka.run_tool("transactions", "list").stdout.splitlines()
+        lines = self._transactions("list").splitlines()
         rows = [line.split() for line in lines if not line.startswith(("TransactionalId", "["))]
         return {row[0] for row in rows if len(row) == _N_COLUMNS}
 
@@ -170,9 +170,13 @@ class Expiry:
         """The producer ids that the partitions of the output store, by Kafka's own tool."""
         found: set[int] = set()
         for p in range(PARTITIONS) if self._output else ():
-            described = self._kafka.run_tool(
-                "transactions", "describe-producers", "--topic", self._output, "--partition", str(p)
-            )
-            rows = [line.split() for line in described.stdout.splitlines()]
+            described = self._transactions("describe-producers", "--topic", self._output, "--partition", str(p))
+            rows = [line.split() for line in described.splitlines()]
             found.update(int(row[0]) for row in rows if row and row[0].isdigit())
         return found
+
+    def _transactions(self, *arguments: str) -> str:
+        """The output of Kafka's tool for transactions."""
+        done = self._kafka.run_tool("transactions", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout

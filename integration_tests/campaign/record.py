@@ -80,7 +80,8 @@ _BY_PROMISE = """\
 Faults by promise
 -----------------
 
-The figures of `guarantees.rst <guarantees.rst#evidence>`_. A campaign counts for each promise that its workload decides:"""
+The figures of `guarantees.rst <guarantees.rst#evidence>`_. A campaign counts for each promise that its workload
+decides in part:"""
 _BY_INVARIANT = """\
 Faults by kind and invariant. A cell has the number of faults in campaigns whose history has decided that the invariant holds, and
 after the ``/`` the number of faults in campaigns whose history does not decide it. The number of violated campaigns follows, if there

@@ -7,6 +7,8 @@ and then the file. The broker requires a new login of each connection after some
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -30,6 +32,7 @@ CONNECTION = "campaign"
 _MECHANISM, _ITERATIONS = "SCRAM-SHA-256", 4096
 #: Each connection of the listener logs in again after this time.
 ROTATION_PROPERTIES = {"listener.name.login.scram-sha-256.connections.max.reauth.ms": "10000"}
+_REPEATED_S = 22.0
 #: The text of a failed login, by librdkafka and by the library.
 _ERRORS = ("AuthenticationFailed", "Authentication failed", "AuthenticationError")
 #: The longest time until a query fails with the old password, and until the group continues with the new one.
@@ -41,7 +44,7 @@ class Rotation:
 
     Args:
         listeners: the broker.
-        directory: a directory that is not searched for secrets.
+        directory: a directory that is not searched for secrets. :meth:`close` removes it.
     """
 
     def __init__(self, listeners: Listeners, directory: Path) -> None:
@@ -95,7 +98,10 @@ bootstrap-servers = "{listeners.login}"
         before = errors()
         self._change()
         self.n_rotations += 1
+        began_s = time.monotonic()
         wait_until(lambda: see_to_all() and errors() > before, "a query with the old password fails", _NOTICED_S, 1.0)
+        # Then no connection has a login with the old password.
+        wait_until(lambda: see_to_all() and time.monotonic() - began_s > _REPEATED_S, "all connections have logged in")
         offsets = committed()
         wait_until(
             lambda: see_to_all() and all_advance(offsets, committed()),
@@ -105,6 +111,10 @@ bootstrap-servers = "{listeners.login}"
         )
         self.n_errors += errors() - before
 
+    def close(self) -> None:
+        """Removes the passwords."""
+        shutil.rmtree(self._file.parent)
+
     def _change(self) -> None:
         password = new_secret()
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, _ITERATIONS)
@@ -113,7 +123,7 @@ bootstrap-servers = "{listeners.login}"
         for done in admin.alter_user_scram_credentials([change]).values():
             done.result(30)
         new = self._file.with_suffix(".new")
+        new.touch(0o600)
         new.write_text(password)
-        new.chmod(0o600)
         new.replace(self._file)
         self.passwords[f"a login, number {len(self.passwords) + 1}"] = password

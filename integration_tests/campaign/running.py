@@ -192,7 +192,7 @@ def campaign(
     run = TurnRun(
         directory, kind, turns, injector, committed, creation, report, now_s + timeout_s, now_s + faults_s, Counter()
     )
-    with closing(machine):
+    with closing(machine), closing(rotation) if rotation else nullcontext():
         stuck: list[str] = []
         observer = history.observer(bootstrap, to, topics.positions)
         try:

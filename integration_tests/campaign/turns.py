@@ -117,7 +117,7 @@ STALL = "stall"
 #: 20 s. ``duplicate-member``: a consumer joins with the ``group.instance.id`` of a query. ``transactions``: a foreign producer aborts a
 #: transaction on the input. ``hanging``: it leaves one open until its timeout. ``retention``: records after the position are deleted.
 #: ``compaction``: all queries are frozen until a compaction has removed records after the position. It excludes ``retention``.
-#: ``expiry``: all queries are killed, and stay down until the broker has forgotten the offsets and the transactional ids.
+#: ``expiry``: all queries are killed, and stay down until the broker has forgotten the offsets, the transactional ids and the producer ids.
 #: ``credentials``: the permissions of the queries on their group or their output topic are revoked for 10 s.
 #: ``rotation``: the password of the queries is changed. It excludes the faults of the network.
 #: ``topic-recreated``: the input is deleted and created again after its last record was read. It excludes ``retention``.

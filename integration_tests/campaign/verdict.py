@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from integration_tests.campaign.computed import COMPUTED, compare_rows
+from integration_tests.campaign.computed import COMPUTED, compare_rows, places_apart
 from integration_tests.campaign.controls import STUCK, WRONG_FORK, WRONG_SAVEPOINT
 from integration_tests.campaign.foreign_transactions import foreign_values
 from integration_tests.campaign.resets import RequestedResets, is_letter, order_of, wrong_letters
@@ -128,7 +128,8 @@ def judged(
         return Verdict(kills, n_records)
     if kind in COMPUTED:
         rows = compare_rows(COMPUTED[kind].expected(n_records, n_right), [value for _, value in arrived])
-        return Verdict(kills, n_records + n_right, rows.lost, rows.repeated, different=rows.different)
+        different = rows.different + (places_apart(arrived) if kind == "repartition" else [])
+        return Verdict(kills, n_records + n_right, rows.lost, rows.repeated, different=different)
     if kind in WINDOWS_KINDS:
         found = compare((value for _, value in arrived), n_records, resets)
         return Verdict(kills, n_records, found.missing, found.repeated, different=found.different)

@@ -437,6 +437,8 @@ _RECORDED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...
     "streamgroups_kafka.membership.member_state": [("MemberState.assign", _recorded("assignment"))],
     "streamgroups_operators.store": [
         ("StoredStates.find", _recorded("state_found")),
+        # The tasks of a join load the states that its plan names.
+        ("StoredStates.find_planned", _recorded("state_found")),
         ("StateStore.write", _recorded("states_written")),
     ],
 }

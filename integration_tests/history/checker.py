@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from integration_tests.history.anomalies import Anomaly, Report
 from integration_tests.history.deliveries import check_ahead_of_deliveries, check_deliveries
@@ -22,6 +23,7 @@ from integration_tests.history.events import (
     LogsSearched,
     Position,
     Read,
+    StateError,
     StateLoaded,
     StateWritten,
     Written,
@@ -59,6 +61,12 @@ class _Check:
     undecided: Callable[[History], str] = lambda _: ""
 
 
+def _without(event_classes: tuple[type[Event], ...], history: History) -> str:
+    """Why a history without these events does not decide an invariant."""
+    names = " or ".join(map(name_of, event_classes))
+    return "" if any(isinstance(it, event_classes) for it in history.events) else f"it has no {names}"
+
+
 _INPUT = (Acknowledged, Position)
 _CHECKS = (
     _Check(("I1", "I2"), (*_INPUT, Written), check_outputs),
@@ -70,9 +78,9 @@ _CHECKS = (
     _Check(("I6",), (Assigned, Commit), check_commits),
     _Check(("I7",), (*_INPUT, Read, Commit), check_reads),
     _Check(("I8",), _INPUT, check_lag, lag_is_undecided),
-    _Check(("I9",), (*_INPUT, StateWritten), check_watermarks),
+    _Check(("I9",), (*_INPUT, StateWritten), check_watermarks, partial(_without, (StateWritten,))),
     _Check(("I10",), (LogsSearched,), check_secrets),
-    _Check(("S10",), (StateLoaded,), check_states),
+    _Check(("S10",), (StateLoaded,), check_states, partial(_without, (StateLoaded, StateError))),
 )
 
 

@@ -34,7 +34,8 @@ def check_deliveries(history: History) -> Iterator[Anomaly]:
         known = {*history.acknowledged[tp]}
         yield from merged(Name.ABORTED_READ, "I2", tp, found - known)
         yield from merged(Name.DUPLICATE, "I2", tp, _repeated(delivered[tp], last))
-        yield from merged(Name.NON_MONOTONIC_WRITE, "I5", tp, _disordered(delivered[tp]))
+        disordered = _disordered(delivered[tp]) | _passed(delivered[tp], last, history.acknowledged[tp])
+        yield from merged(Name.NON_MONOTONIC_WRITE, "I5", tp, disordered)
 
 
 def _offsets(ranges: list[OffsetRange]) -> set[int]:
@@ -68,6 +69,20 @@ def _disordered(delivered: list[tuple[Delivered, OffsetRange]]) -> set[int]:
         for before, after in pairwise(ranges)
         if after.next_offset < before.end_offset
     }
+
+
+def _passed(delivered: list[tuple[Delivered, OffsetRange]], last: dict[str, int], acknowledged: list[int]) -> set[int]:
+    """The offsets before a committed range that no session had received until then."""
+    received: set[int] = set()
+    found: set[int] = set()
+    place = 0
+    for it, r in delivered:
+        while place < len(acknowledged) and acknowledged[place] < r.next_offset and it.request < last[it.session]:
+            if acknowledged[place] not in received:
+                found.add(acknowledged[place])
+            place += 1
+        received.update(range(r.next_offset, r.end_offset))
+    return found
 
 
 def check_ahead_of_deliveries(history: History) -> Iterator[Anomaly]:

@@ -297,7 +297,7 @@ class UnknownWritten(Event):
 
 @dataclass(frozen=True, slots=True)
 class Delivered(Event):
-    """An instance with a cursor has received the messages of a request.
+    """An instance with a cursor has received the messages of a request. Its time is the begin of the request.
 
     Args:
         group: its group.

@@ -121,7 +121,9 @@ def expected_computed(rows: Iterable[ComputedRow], places: Mapping[str, TopicOff
         places: the places of all acknowledged records, by value.
     """
     for it in rows:
-        yield ExpectedRow(now_ms(), "plain program", *places[str(it.number)], it.row, it.result, is_last=True)
+        # A campaign that does not settle has no records that close windows. The positions show what it has not read.
+        if (place := places.get(str(it.number))) is not None:
+            yield ExpectedRow(now_ms(), "plain program", *place, it.row, it.result, is_last=True)
 
 
 def written_computed(values: Iterable[str]) -> Iterator[Event]:

@@ -47,8 +47,10 @@ def test_a_frozen_instance_records_its_messages_after_the_next_owner() -> None:
         ([_got(2, "a1", 0, (0, 3)), _got(3, "a1", 1, (3, 6)), _got(4, "b1", 0, (0, 3))], "duplicate", 3),
         ([_got(2, "a1", 0, (0, 3)), _got(3, "a1", 1, (2, 6))], "duplicate", 1),
         ([_got(2, "a1", 0, (0, 2)), _got(3, "a1", 1, (3, 6))], "lost write", 1),
-        ([_got(2, "a1", 0, (3, 6)), _got(3, "a1", 1, (0, 3))], "non-monotonic write", 1),
+        ([_got(2, "a1", 0, (3, 6)), _got(3, "a1", 1, (0, 3))], "non-monotonic write", 3),
         ([_got(2, "a1", 0, (0, 7))], "aborted read", 1),
+        ([_got(2, "a1", 0, (3, 6)), _got(3, "a1", 1), _got(4, "b1", 0, (0, 3))], "non-monotonic write", 3),
+        ([_got(2, "a1", 0, (0, 3)), _got(3, "a1", 1), _got(4, "b1", 0, (0, 6))], "duplicate", 3),
     ],
 )
 def test_an_anomaly_has_its_name(deliveries: list[Event], name: str, n: int) -> None:
