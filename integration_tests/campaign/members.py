@@ -64,6 +64,8 @@ class CampaignMember:
         #: Whether the history has its start, and not its end.
         self._is_started = False
         self._n_lost = 0
+        #: How often its program has ended without a signal of the campaign, such as by ``QueryGivenUp``.
+        self.n_ended = 0
 
     def see_to_it(self) -> None:
         """Starts it if it is not running."""
@@ -100,6 +102,7 @@ class CampaignMember:
         """Records the end of the driver, once."""
         if self._process is not None and self._is_started:
             self._record(ProcessEnded(now_ms(), self.name, self._process.pid, cause))
+            self.n_ended += cause == "ended"
             self._is_started = False
 
     def processes(self) -> list[psutil.Process]:

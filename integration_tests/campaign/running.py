@@ -233,7 +233,7 @@ def campaign(
         else:
             verdict = judged(kind, kills, n_records, arrived, resets.done, found_letters, n_right)
         verdict = cluster.judge(verdict, arrived)
-        report(str(cluster))
+        report(f"{cluster}; {sum(it.n_ended for it in members)} programs have ended by themselves")
         if stuck:
             verdict = without_the_rest(verdict, stuck)
         elif creation:
