@@ -237,17 +237,13 @@ def test_a_login_that_one_broker_rejects_is_repeated(run: Run) -> None:
     assert "invalid credentials" in run.state.last_error
 
 
-@pytest.mark.parametrize("is_rejected", [True, False])
-def test_a_join_ends_if_no_client_can_log_in(run: Run, is_rejected: bool) -> None:
-    """Without a rejected login of the member, the user lacks a permission to describe the group, which a join does not need."""
-
-    def is_standby() -> bool:
-        raise NotAuthorized("Group 'airline': not permitted.")
-
-    run.adapt(is_standby=is_standby)
-    run.consumer.then(*([rejected_login(run)] if is_rejected else []))
+@pytest.mark.parametrize("are_all", [True, False])
+def test_a_join_ends_if_all_brokers_reject_its_login(run: Run, are_all: bool) -> None:
+    rejection = NotAuthorized("Group 'airline': authentication failed.")
+    run.adapt(login_rejection=lambda: rejection if are_all else None)
+    run.consumer.then(rejected_login(run))
     member = KafkaMember(run.settings, run._first, run.history)
-    with pytest.raises(NotAuthorized if is_rejected else GroupRejected):
+    with pytest.raises(NotAuthorized if are_all else GroupRejected):
         member.join(3_000)
     member.close()
 

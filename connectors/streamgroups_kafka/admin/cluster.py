@@ -114,6 +114,10 @@ class KafkaCluster:
             self._clients.current.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)
             self._connected[group_id] = self._new_consumer(group_id)
 
+    def login_rejection(self) -> NotAuthorized | None:
+        """Returns why all brokers reject the login of a new client; ``None`` if one accepts it, or none responds."""
+        return _rejection(self._config, f"The cluster at {self._config.get('bootstrap.servers')} could not be read")
+
     def check_reachable(self) -> None:
         """Makes one round trip without retries: at the start of a query, an unreachable broker means a wrong address.
 
@@ -384,14 +388,18 @@ class KafkaCluster:
 
 
 def _rejection(config: ClientConfig, what: str) -> NotAuthorized | None:
-    """Returns why the brokers reject a client. A failed request has only the error of its timeout."""
+    """Returns why all brokers reject a client. A failed request has only the error of its timeout."""
     seen: list[KafkaError] = []
     # Only this client has the callback: librdkafka keeps all errors of a client that does not poll.
     settings: dict[str, Any] = {**config.for_admin(), "error_cb": seen.append}
     admin = AdminClient(settings)
-    with suppress(KafkaException):
+    try:
         admin.list_topics(timeout=_REASON_S)
-    admin.poll(0)
+    except KafkaException:
+        admin.poll(0)
+    else:
+        # Another broker has accepted the login.
+        return None
     errors = (to_streamgroups_error(error, what, redact=config.redact) for error in seen)
     return next((error for error in errors if isinstance(error, NotAuthorized)), None)
 

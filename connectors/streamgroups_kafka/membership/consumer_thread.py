@@ -451,7 +451,7 @@ class ConsumerOwner:
         self._state.last_error = self._settings.redact(error.str())
         self._log.failed(f"{self._settings.name}: {self._state.last_error}")
         translated = self._translated(error)
-        # Each broker can reject a login. A member that joins verifies it (``member``): librdkafka repeats it with the same password.
+        # One broker can reject a login that others accept. A member that joins checks it (``member``).
         self._state.is_login_rejected |= isinstance(translated, NotAuthorized)
         if error.fatal():
             self._state.fail(translated)

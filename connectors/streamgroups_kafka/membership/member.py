@@ -21,7 +21,7 @@ import logging
 import threading
 import time
 
-from streamgroups.errors import GroupRejected, NotAuthorized, StreamGroupsError
+from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.history import Kind, MemberEvent, no_history
 from streamgroups.ports import FirstPositions, Recorder
 from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
@@ -64,6 +64,7 @@ class KafkaMember(MemberState):
         next_log_s = _LOG_INTERVAL_S
         left_s = timeout_ms / 1000
         while not self.await_assignment(min(_POLL_EVERY_S, left_s)):
+            self._check_login()
             waited_s = time.monotonic() - began_s
             left_s = timeout_ms / 1000 - waited_s
             if left_s <= 0:
@@ -80,13 +81,19 @@ class KafkaMember(MemberState):
                 next_log_s += _LOG_INTERVAL_S
                 self._log_waiting()
 
+    def _check_login(self) -> None:
+        """Fails if no broker accepts the login. librdkafka repeats it with the same password, and the join would wait for its whole
+        timeout. The next run of the query has a new password.
+        """
+        if self.is_login_rejected:
+            self.is_login_rejected = False
+            if (rejection := self._settings.login_rejection()) is not None:
+                raise rejection
+
     def _is_standby(self) -> bool:
         try:
             return self._settings.is_standby()
         except StreamGroupsError as e:
-            if self.is_login_rejected and isinstance(e, NotAuthorized):
-                # Two clients cannot log in. A restart of the query reads a new password; the join would wait for its whole timeout.
-                raise
             logger.debug("%s: the group could not be described: %s", self._settings.name, e)
             return False
 

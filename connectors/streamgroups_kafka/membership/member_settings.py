@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.applied_reset import AppliedReset, first_reset
 from streamgroups.groups.batch_lease import LeaseLimits
 from streamgroups.groups.membership import MoveLedger, Owned, TakeOver
@@ -32,6 +33,8 @@ class MemberSettings:
         redact: removes secrets from texts of librdkafka.
         is_standby: queries the broker whether the member has joined a group without a partition for it. librdkafka
             reports an empty assignment with the classic protocol only, not with KIP-848.
+        login_rejection: queries the brokers with a new client whether all of them reject the login. Called if one has rejected that of
+            the member while it joins.
         lease: the limits of a batch in flight. ``None`` if there are no Spark batches (the option ``assign``, group
             cursors).
         has_others: queries the broker whether the group has another member. It runs on the owner thread.
@@ -58,6 +61,7 @@ class MemberSettings:
     refresh_ms: int = 5_000
     redact: Callable[[str], str] = str
     is_standby: Callable[[], bool] = lambda: False
+    login_rejection: Callable[[], StreamGroupsError | None] = lambda: None
     lease: LeaseLimits | None = None
     has_others: Callable[[], bool] = lambda: False
     deleted: Callable[[Mapping[TopicPartition, Owned]], Collection[TopicPartition]] = lambda _: ()

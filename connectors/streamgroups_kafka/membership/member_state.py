@@ -99,7 +99,7 @@ class MemberState:
         self._sinks: dict[TopicPartition, int] = {}
         #: The last error, as the client reported it. Only the owner thread writes it.
         self.last_error = ""
-        #: Whether a broker has rejected the login of the member. Only the owner thread writes it.
+        #: Whether a broker has rejected the login of the member since the last check of it.
         self.is_login_rejected = False
 
     # ---- the query's thread ------------------------------------------------------------------------------------------

@@ -330,6 +330,7 @@ class RunningQuery:
             rebalance_timeout_ms=self._rebalance_timeout_ms,
             refresh_ms=self._refresh_ms,
             redact=options.client.redact,
+            login_rejection=lambda: self._cluster.login_rejection(),
             is_standby=lambda: self._cluster.describe(self._group_id).has_nothing_for(self.name),
             lease=None if isinstance(subscription, Partitions) else self._lease,
             has_others=lambda: len(self._cluster.describe(self._group_id).members) > 1,
