@@ -22,6 +22,7 @@ from integration_tests.declared_flights import connections, file_text
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
 from streamgroups_spark.ops.processor_names import PROCESSORS
+from streamgroups_spark.register import register
 from streamgroups_spark.sinks import ledger_registry
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import exclusive_options, shared_options
@@ -165,14 +166,16 @@ def objects(bootstrap: str, directory: Path) -> list[Any]:
         ]
 
 
-def declared(spark: SparkSession, file: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The rows and the writer of a declared processor."""
+def declared(
+    spark: SparkSession, file: Path, directory: Path, topics: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """The rows and the writer of a declared processor, which reads a topic and has another one for its dead letters."""
     monkeypatch.setenv("STREAMGROUPS_CONFIG", str(file))
     monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(directory / "processors"))
     # The registration has the path of the file of connections.
-    sg.register(spark)
+    register(spark)
     declaration = directory / "late-flights.yaml"
-    declaration.write_text(file_text("flights", "letters"))
+    declaration.write_text(file_text(*topics))
     return sg.processor(declaration, spark)
 
 
@@ -227,7 +230,7 @@ def test_the_broker_receives_requests_of_metadata_only(
     assert relay.requests == [], "frames send no request"
     if mode == "shared":
         built += objects(relay.bootstrap, tmp_path)
-        built += declared(spark, connections(tmp_path, relay.bootstrap, postgres), tmp_path, monkeypatch)
+        built += declared(spark, connections(tmp_path, relay.bootstrap, postgres), tmp_path, (topic, dead), monkeypatch)
     records = spark.readStream.format("streamgroups").options(**options).load()
     decoded = sg.decode(records, sg.schemas.Json("airport string"))
     built += writers(records, decoded, sinks, checkpoint, missing)
