@@ -210,7 +210,7 @@ class ClusterFaults:
                 else "no expiry"
             )
             + (f", {permissions.n_revoked} revocations with {permissions.n_errors} errors" if permissions else "")
-            + (f", {rotation.n_rotations} new passwords with {rotation.n_errors} failed logins" if rotation else "")
+            + (f", {rotation.n_rotations} new passwords with {rotation.n_errors} failed queries" if rotation else "")
         )
 
     def _see_to_all(self) -> bool:

@@ -26,6 +26,7 @@ def compactions(monkeypatch: pytest.MonkeyPatch) -> Compactions:
     policies: list[str] = []
     monkeypatch.setattr(found, "_set_policy", policies.append)
     monkeypatch.setattr(compaction, "wait_until", _without_pauses)
+    monkeypatch.setattr(compaction, "_APPLIED_S", 0.0)
     found.compact()
     assert policies == ["compact", "delete"]
     return found
