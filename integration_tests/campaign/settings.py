@@ -221,7 +221,8 @@ def cluster_victims(kind: str) -> tuple[str, ...]:
 
 
 def protocols_of(settings: Settings, sink: str, protocols: Sequence[str]) -> list[str]:
-    """The group protocols of the campaigns with a sink. Queries that share a join need an assignor of the broker, which KIP-848 has.
+    """The group protocols of the campaigns with a sink. Queries that share a join need an assignor of the broker, which KIP-848 has. Brokers
+    before 4.0 do not have KIP-848.
 
     Raises:
         ValueError: if no campaign is left, or the kind has no such sink.
@@ -231,6 +232,10 @@ def protocols_of(settings: Settings, sink: str, protocols: Sequence[str]) -> lis
     left = [it for it in protocols if settings.kind != "join" or it == "consumer"]
     if not left:
         raise ValueError("a join needs --protocols consumer")
+    if settings.kafka_version < "4":
+        left = [it for it in left if it == "classic"]
+    if not left:
+        raise ValueError(f"Kafka {settings.kafka_version} has the protocol classic only")
     return left
 
 

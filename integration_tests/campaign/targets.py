@@ -81,6 +81,8 @@ def target(sink: str, bootstrap: str, directory: Path) -> Iterator[tuple[str, Re
 
             def rows() -> list[tuple[int, str]]:
                 with psycopg.connect(conninfo) as db:
+                    if db.execute("SELECT to_regclass('board')").fetchone() == (None,):
+                        return []
                     found = db.execute(
                         'SELECT "partition", rtrim(value, \'.\') FROM board ORDER BY "partition", xmin::text::bigint, "offset"'
                     )

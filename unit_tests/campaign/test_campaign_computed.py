@@ -154,6 +154,9 @@ def test_a_kind_without_its_protocol_or_sink_is_rejected() -> None:
     assert protocols_of(_settings("--kind", "cursors"), "none", both) == [*both]
     with pytest.raises(ValueError, match="--protocols consumer"):
         protocols_of(_settings("--kind", "join"), "kafka", ("classic",))
+    with pytest.raises(ValueError, match="has the protocol classic only"):
+        protocols_of(_settings("--kafka-version", "3.9.2"), "kafka", ("consumer",))
+    assert protocols_of(_settings("--kafka-version", "3.9.2"), "kafka", both) == ["classic"]
     for kind, sink in (("cursors", "kafka"), ("function", "none")):
         with pytest.raises(ValueError, match="the sink of --kind cursors is 'none'"):
             protocols_of(_settings("--kind", kind), sink, both)
