@@ -33,8 +33,9 @@ _MECHANISM, _ITERATIONS = "SCRAM-SHA-256", 4096
 #: Each connection of the listener logs in again after this time.
 ROTATION_PROPERTIES = {"listener.name.login.scram-sha-256.connections.max.reauth.ms": "10000"}
 _REPEATED_S = 22.0
-#: The text of ``sg.supervise`` for a query that fails. Its error depends on the client that logs in first.
-_FAILED = "failed and restarts in"
+#: The text of ``sg.supervise`` for a query that fails. Its error depends on the client that logs in first. A program without a finished
+#: batch ends with it, and the campaign starts it again.
+_FAILED = "failed and "
 #: The longest time until a query fails with the old password, and until the group continues with the new one.
 _NOTICED_S, _STARTED_S = 90.0, 240.0
 
