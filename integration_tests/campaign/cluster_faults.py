@@ -126,26 +126,21 @@ class ClusterFaults:
         self.credentials: Credentials | None = None
         self.rotation: Rotation | None = None
 
-    def secure(self, listeners: Listeners, to: str, rotation: Rotation | None) -> None:
+    def secure(self, listeners: Listeners, rotation: Rotation | None) -> None:
         """Permits the members to use what they need, before they start.
 
         Args:
             listeners: the broker.
-            to: the output topic; empty for other sinks.
             rotation: their connection, if its password is changed.
         """
         of = self._of
         self.rotation = rotation
-        self.credentials = Credentials(listeners, of.group, of.topic, to, self._members, of.committed, self._see_to_all)
+        self.credentials = Credentials(
+            listeners, of.group, of.topic, of.output, self._members, of.committed, self._see_to_all
+        )
 
     def faults(self) -> dict[str, Fault]:
         """The faults by their names."""
-
-        def hang(_: str, __: CampaignMember) -> None:
-            self.transactions.hang()
-
-        def delete(_: int, __: CampaignMember) -> None:
-            self.deletions.delete()
 
         def wait_until_recorded(_: str, __: CampaignMember) -> None:
             self._see_to_all()
@@ -155,9 +150,9 @@ class ClusterFaults:
             "storm": Fault(finish=lambda _, __: self.storms.storm()),
             "duplicate-member": Fault(finish=lambda _, member: self.storms.duplicate(member.name)),
             "transactions": Fault(lambda _, __: self.transactions.abort()),
-            "hanging": Fault(finish=hang),
+            "hanging": Fault(finish=lambda _, __: self.transactions.hang()),
             COMPACTION: Fault(lambda _, __: self.compactions.compact()),
-            "retention": Fault(delete, wait_until_recorded),
+            "retention": Fault(lambda _, __: self.deletions.delete(), wait_until_recorded),
             "credentials": Fault(finish=self._revoke),
             ROTATION: Fault(finish=self._rotate),
             "topic-recreated": Fault(finish=lambda _, __: self.recreations.recreate(self.gate, self._history)),

@@ -129,12 +129,10 @@ class Compactions:
             verdict: the verdict without compaction.
             arrived: (partition, value) of the output.
         """
-        written = {(tp.partition, n) for _, value in arrived if (place := self._places.get(value)) for tp, n in [place]}
-        unseen = {
-            value: (tp, n)
-            for value, (tp, n) in self._places.items()
-            if (tp.partition, n) in self.removed and (tp.partition, n) not in written
-        }
+        places = {value: (tp.partition, n) for value, (tp, n) in self._places.items()}
+        written = {places[value] for _, value in arrived if value in places}
+        not_written = self.removed - written
+        unseen = {value: self._places[value] for value, place in places.items() if place in not_written}
         impossible = [f"{it} is in the output and was never read" for it in sorted(self.never_read & written)]
         lost = [it for it in verdict.lost if it not in unseen]
         ranges = [OffsetRange(tp, n, n + 1) for tp, n in sorted(unseen.values())]

@@ -15,9 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import numpy as np
-import pandas as pd
-
 from integration_tests.campaign import windows
 from integration_tests.campaign.windows import CLOSING, PARTITIONS, START_MS, STEP_MS
 from streamgroups_testkit.producing import NOW
@@ -166,18 +163,15 @@ def _pairs(count: int, right_count: int) -> Iterator[ComputedRow]:
 
 def _peaks(count: int, _: int) -> Iterator[ComputedRow]:
     """The number of short windows, and the largest of them, in each long window."""
-    number = np.concatenate([np.arange(count), np.arange(CLOSING, CLOSING + PARTITIONS)])
-    records = pd.DataFrame({"number": number, "partition": number % PARTITIONS})
-    records["time"] = [windows.time_ms_of(it) for it in number.tolist()]
-    records["key"] = [windows.key_of(it) for it in number.tolist()]
-    watermark = records.groupby("partition").time.cummax().groupby(records.partition).shift() - CHAIN_DELAY_MS
+    records = windows.all_records(count)
+    watermark = records.groupby("partition").newest.shift() - CHAIN_DELAY_MS
     start = records.time - records.time % INNER_MS
     in_time = records.assign(inner=start)[~(start + INNER_MS <= watermark) & (records.number < CLOSING)]
-    inner = in_time.groupby(["partition", "key", "inner"], as_index=False).agg(n=("number", "size"))
+    inner = in_time.groupby(["place", "inner"], as_index=False).agg(n=("number", "size"))
     inner["outer"] = inner.inner - inner.inner % OUTER_MS
-    for it in inner.groupby(["partition", "key", "outer"]).n.agg(["size", "max"]).reset_index().to_dict("records"):
+    for it in inner.groupby(["place", "outer"]).n.agg(["size", "max"]).reset_index().to_dict("records"):
         yield ComputedRow(
-            _closing(it["key"]), f"{it['key']} at {it['outer']}", f"windows {it['size']}, busiest {it['max']}"
+            _closing(it["place"]), f"{it['place']} at {it['outer']}", f"windows {it['size']}, busiest {it['max']}"
         )
 
 

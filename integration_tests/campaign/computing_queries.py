@@ -1,4 +1,4 @@
-"""The queries of the workloads of ``campaign.computed``, and those of records and of windows. Used by ``campaign.query``."""
+"""The queries of the workloads of ``campaign.computed``, and those of windows. Used by ``campaign.query``."""
 
 from __future__ import annotations
 

@@ -162,15 +162,13 @@ class CampaignHistory:
         self.record(*(StateError(now_ms(), "reader", it) for it in errors))
         values = [value for _, value in arrived]
         found: list[Event] = []
-        if self._kind == CURSORS:
-            # The instances have recorded their messages.
-            pass
-        elif self._kind in COMPUTED:
+        if self._kind in COMPUTED:
             rows = COMPUTED[self._kind].expected(count, right_count)
             found += [*expected_computed(rows, self.inputs.places), *written_computed(values)]
         elif self._kind in WINDOWS_KINDS:
             found += [*expected_rows(self._topic, count), *written_rows(values)]
-        else:
+        elif self._kind != CURSORS:
+            # Instances with cursors have recorded their messages.
             found += [*written("output", values, self.inputs.places), *written("letters", letters, self.inputs.places)]
         self.record(*found)
         self.gather(is_complete=True)

@@ -129,6 +129,11 @@ class Recorded:
     commit: str
     min_insync: int = 1
 
+    @property
+    def n_faults(self) -> int:
+        """The number of injected faults."""
+        return sum(self.faults.values())
+
     @staticmethod
     def of(result: Mapping[str, Any]) -> Recorded:
         """The campaign of a line, as JSON.
@@ -198,7 +203,7 @@ def add(lines: Iterable[str]) -> None:
 def page(campaigns: Sequence[Recorded]) -> str:
     """The page with the tables of all campaigns."""
     complete = [it for it in campaigns if not it.sabotaged]
-    n_faults = sum(sum(it.faults.values()) for it in complete)
+    n_faults = sum(it.n_faults for it in complete)
     total = (
         f"{n_faults:,} faults in {len(complete):,} campaigns with all protections, {sum(it.records for it in complete):,} records, "
         f"{sum(it.violations for it in complete):,} violations."
@@ -230,7 +235,7 @@ def _by_workload(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
                 "protocol": protocol,
                 "brokers": str(nodes) + (f", min ISR {min_insync}" if min_insync > 1 else ""),
                 "Kafka": kafka,
-                "faults": f"{sum(sum(it.faults.values()) for it in of):,}",
+                "faults": f"{sum(it.n_faults for it in of):,}",
                 "records": f"{sum(it.records for it in of):,}",
                 "violations": f"{sum(it.violations for it in of):,}",
                 "seeds": ", ".join(str(it) for it in sorted({it.seed for it in of})),
@@ -261,7 +266,7 @@ def _by_promise(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
                 "promise": promise,
                 "workloads": str(len({it.workload for it in of})),
                 "campaigns": f"{len(of):,}",
-                "faults": f"{sum(sum(it.faults.values()) for it in of):,}",
+                "faults": f"{sum(it.n_faults for it in of):,}",
                 "records": f"{sum(it.records for it in of):,}",
                 "violations": f"{sum(it.violations for it in of):,}",
             }
@@ -275,7 +280,7 @@ def _controls(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
             "without": f"``{it.sabotaged}``",
             "workload": _WORKLOADS[it.workload],
             "sink": _SINKS[it.sink],
-            "faults": str(sum(it.faults.values())),
+            "faults": str(it.n_faults),
             "expected": EXPECTED[it.sabotaged],
             "noticed": "yes" if is_noticed(it.sabotaged, it.anomalies) else "**no**",
             "violations": f"{it.violations:,}",

@@ -116,10 +116,10 @@ def campaign(
     if secured and ROTATION in victims:
         # No file of the directory of the campaign may contain a password.
         rotation = Rotation(secured, Path(tempfile.mkdtemp(prefix="campaign-login-")))
-    settings = {**planted.settings, **(LOGIN if secured else {})}
+    settings = {**planted.settings, **(LOGIN if secured and not rotation else {})}
     if rotation:
-        # The connection has the login.
-        settings = {name: it for name, it in settings.items() if name not in ("sasl.password", *LOGIN)}
+        # The connection has the password.
+        del settings["sasl.password"]
     to_members = secured.login if secured else bootstrap
     options = {
         **{f"kafka.{name}": value for name, value in settings.items()},
@@ -170,7 +170,7 @@ def campaign(
     of_group = Group(bootstrap, group, topic, protocol, to if sink == "kafka" else "", directory, committed, ends)
     cluster = ClusterFaults(of_group, members, kafka, history, per_second, is_compacted=COMPACTION in victims)
     if secured:
-        cluster.secure(secured, to if sink == "kafka" else "", rotation)
+        cluster.secure(secured, rotation)
     see_to_all, deaths = partial(all_are_up, members), directory / "deaths"
     single = SingleProcesses(see_to_all, seed)
     zombies = Zombies(bootstrap, group, members, see_to_all, requested)

@@ -89,7 +89,7 @@ def windows(source: Any) -> Any:
     )
 
 
-def _records(count: int) -> pd.DataFrame:
+def all_records(count: int) -> pd.DataFrame:
     """All records, in the order of partitions and offsets, with the newest time in their partition so far."""
     number = np.concatenate([np.arange(count), np.arange(CLOSING, CLOSING + PARTITIONS)])
     found = pd.DataFrame({"number": number, "partition": number % PARTITIONS})
@@ -108,7 +108,7 @@ def plain_count(count: int) -> pd.DataFrame:
     Args:
         count: the number of records, without those that close the windows.
     """
-    records = _records(count)
+    records = all_records(count)
     watermark = records.groupby("partition").newest.shift() - DELAY_MS
     start = records.time - records.time % SIZE_MS
     records = records.assign(start=start, late=start + SIZE_MS <= watermark)

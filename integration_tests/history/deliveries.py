@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from integration_tests.history.anomalies import Anomaly, Name, merged
 from integration_tests.history.events import Delivered, Position
-from integration_tests.history.view import History, covers
+from integration_tests.history.view import History
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -87,19 +87,17 @@ def _passed(delivered: list[tuple[Delivered, OffsetRange]], last: dict[str, int]
 
 def check_ahead_of_deliveries(history: History) -> Iterator[Anomaly]:
     """I3: each record below an observed position was delivered before."""
-    delivered: defaultdict[TopicPartition, list[OffsetRange]] = defaultdict(list)
+    delivered: defaultdict[TopicPartition, set[int]] = defaultdict(set)
     checked: dict[TopicPartition, int] = {}
     found: defaultdict[TopicPartition, set[int]] = defaultdict(set)
     for it in history.events:
         if isinstance(it, Delivered) and it.group == history.workload.group:
             for r in it.ranges:
-                delivered[r.topic_partition].append(r)
+                delivered[r.topic_partition].update(range(r.next_offset, r.end_offset))
         elif isinstance(it, Position) and it.group == history.workload.group:
             for tp, end in it.offsets.items():
                 new = history.acknowledged_in(tp, checked.get(tp, 0), end)
-                # Ranges of a topic without transactions are few, and those that end before are not relevant.
-                relevant = [r for r in delivered[tp] if r.end_offset > checked.get(tp, 0)]
-                found[tp].update(n for n in new if not covers(relevant, n) and not history.is_excused(tp, n))
+                found[tp].update(n for n in new if n not in delivered[tp] and not history.is_excused(tp, n))
                 checked[tp] = max(end, checked.get(tp, 0))
     for tp, offsets in sorted(found.items()):
         yield from merged(Name.AHEAD_OF_OUTPUT, "I3", tp, offsets)

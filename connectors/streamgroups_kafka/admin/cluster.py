@@ -130,7 +130,7 @@ class KafkaCluster:
         try:
             metadata = self._once(what, lambda admin: admin.list_topics(timeout=REQUEST_TIMEOUT_S))
         except BrokerUnreachable:
-            rejection = _rejection(self._config, f"{what} could not be read")
+            rejection = self.login_rejection()
             if rejection is None:
                 raise
         else:

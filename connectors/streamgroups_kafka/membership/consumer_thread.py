@@ -452,7 +452,8 @@ class ConsumerOwner:
         self._log.failed(f"{self._settings.name}: {self._state.last_error}")
         translated = self._translated(error)
         # One broker can reject a login that others accept. A member that joins checks it (``member``).
-        self._state.is_login_rejected |= isinstance(translated, NotAuthorized)
+        if isinstance(translated, NotAuthorized):
+            self._state.is_login_rejected = True
         if error.fatal():
             self._state.fail(translated)
 

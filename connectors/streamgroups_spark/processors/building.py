@@ -136,6 +136,8 @@ def _stream(run: Run, spark: SparkSession) -> DataFrame:
 
 def _writer(run: Run, rows: DataFrame) -> DataStreamWriter | None:
     processor, letters = run.processor, None
+    name = run.group_id if processor.replicas == 1 else f"{run.group_id}-{run.member}"
+    name_processor = partial(_name_processor, name, run.group_id)
     if processor.dead_letters is not None:
         sink = sink_of(run, processor.dead_letters, "-letters")
         letters = DeadLetters(sink=sink, **processor.letter_limits)
@@ -148,17 +150,13 @@ def _writer(run: Run, rows: DataFrame) -> DataStreamWriter | None:
         return None
     elif processor.sink.kind is SinkKind.SPARK:
         options = {**processor.sink.arguments.get("options", {}), "checkpointLocation": run.checkpoint}
-        writer = _SparkWriter(rows).format(processor.sink.place).options(**options)
+        writer = _SparkWriter(rows, name_processor).format(processor.sink.place).options(**options)
     else:
         _check_key(processor.sink, rows)
         sink = sink_of(run, processor.sink, "")
         writer = exactly_once(rows, sink=sink, checkpoint=run.checkpoint, dead_letters=letters)
-    name = run.group_id if processor.replicas == 1 else f"{run.group_id}-{run.member}"
-    name_processor = partial(_name_processor, name, run.group_id)
     if isinstance(writer, SinkWriter):
         writer.after_preparations(name_processor)
-    elif isinstance(writer, _SparkWriter):
-        writer.prepare = name_processor
     writer = writer.queryName(name)
     return writer.trigger(**processor.spark_trigger) if processor.trigger else writer
 
@@ -171,10 +169,12 @@ def _name_processor(query: str, processor: str, _: DataStreamWriter) -> None:
 class _SparkWriter(DataStreamWriter):
     """A writer of a sink of Spark, with a preparation of ``start()``."""
 
-    prepare: Preparation
+    def __init__(self, df: DataFrame, prepare: Preparation) -> None:
+        super().__init__(df)
+        self._prepare = prepare
 
     def start(self, *arguments: Any, **settings: Any) -> StreamingQuery:
-        self.prepare(self)
+        self._prepare(self)
         return super().start(*arguments, **settings)
 
 
