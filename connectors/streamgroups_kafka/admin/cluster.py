@@ -34,6 +34,7 @@ from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.leader_offsets import is_there, refreshed_leaders, request_offsets, retried, topics_in
+from streamgroups_kafka.admin.rejected_login import RejectedLogin
 from streamgroups_kafka.admin.replaced_client import ReplacedClient
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
@@ -44,8 +45,6 @@ from streamgroups_kafka.client.responses import PartRejected, topics_of
 
 #: The timeout of one request, including the connection. A user waits this long for the error of an unreachable broker.
 REQUEST_TIMEOUT_S = 10.0
-#: How long a second client waits for the reason of a failed connection. librdkafka connects several times in it.
-_REASON_S = 2.0
 
 #: Requests of a running query are retried for at least this time, so that the restart of a broker does not fail the
 #: query.
@@ -98,6 +97,7 @@ class KafkaCluster:
         #: Consumers that :meth:`connect` has created, each for the first call of :meth:`committed`.
         self._connected: dict[str, Consumer] = {}
         self._log = client_log(config.get("bootstrap.servers"))
+        self._login = RejectedLogin(config)
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         self._retry_interval_s = retry_interval_ms / 1000
         self._retrying = retrying(
@@ -116,7 +116,7 @@ class KafkaCluster:
 
     def login_rejection(self) -> NotAuthorized | None:
         """Returns why all brokers reject the login of a new client; ``None`` if one accepts it, or none responds."""
-        return _rejection(self._config, f"The cluster at {self._config.get('bootstrap.servers')} could not be read")
+        return self._login.rejection()
 
     def check_reachable(self) -> None:
         """Makes one round trip without retries: at the start of a query, an unreachable broker means a wrong address.
@@ -353,8 +353,16 @@ class KafkaCluster:
             ) from e
 
     def _try(self, what: str, request: Callable[[AdminClient], _T], group: str | None = None) -> _T:
-        result: _T = self._retrying(self._once, what, request, group)
+        result: _T = self._retrying(self._attempt, what, request, group)
         return result
+
+    def _attempt(self, what: str, request: Callable[[AdminClient], _T], group: str | None) -> _T:
+        try:
+            response = self._once(what, request, group)
+        except BrokerUnreachable as e:
+            raise self._login.judged(e) from None
+        self._login.succeeded()
+        return response
 
     def _translated(
         self, error: KafkaError, what: str, *, group: str | None = None, topic: str | None = None
@@ -385,23 +393,6 @@ class KafkaCluster:
         finally:
             # Its traceback contains this frame. Together they would keep the client until the next garbage collection.
             del error, admin
-
-
-def _rejection(config: ClientConfig, what: str) -> NotAuthorized | None:
-    """Returns why all brokers reject a client. A failed request has only the error of its timeout."""
-    seen: list[KafkaError] = []
-    # Only this client has the callback: librdkafka keeps all errors of a client that does not poll.
-    settings: dict[str, Any] = {**config.for_admin(), "error_cb": seen.append}
-    admin = AdminClient(settings)
-    try:
-        admin.list_topics(timeout=_REASON_S)
-    except KafkaException:
-        admin.poll(0)
-    else:
-        # Another broker has accepted the login.
-        return None
-    errors = (to_streamgroups_error(error, what, redact=config.redact) for error in seen)
-    return next((error for error in errors if isinstance(error, NotAuthorized)), None)
 
 
 def parse_subscription(metadata: bytes) -> frozenset[str]:

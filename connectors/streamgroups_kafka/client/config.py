@@ -153,6 +153,15 @@ class ClientConfig:
         return (self.get("group.protocol") or "classic").lower()
 
     @property
+    def has_login(self) -> bool:
+        """Whether a broker can reject the client before its first request.
+
+        >>> ClientConfig((("security.protocol", "SASL_SSL"),)).has_login, ClientConfig(()).has_login
+        (True, False)
+        """
+        return (self.get("security.protocol") or "plaintext").lower() != "plaintext"
+
+    @property
     def tokens(self) -> TokenSource | None:
         """The source of tokens for OAUTHBEARER, which all clients of this process share; ``None`` for other mechanisms.
 
