@@ -18,7 +18,9 @@ class Login(RejectedLogin):
     def __init__(self, protocol: str = "SASL_SSL", servers: str = "kafka:9092") -> None:
         self.now_s, self.checks = 0.0, 0
         self.found: NotAuthorized | None = REJECTION
-        super().__init__(ClientConfig((("security.protocol", protocol), ("bootstrap.servers", servers))), lambda: self.now_s)
+        super().__init__(
+            ClientConfig((("security.protocol", protocol), ("bootstrap.servers", servers))), lambda: self.now_s
+        )
 
     def rejection(self) -> NotAuthorized | None:
         self.checks += 1
