@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -114,7 +115,7 @@ class Load:
     def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_second: int = 2_000, **record: Any) -> None:
         self.count = 0
         self._failure: Exception | None = None
-        self._stopped = threading.Event()
+        self._stopped, self._portion = threading.Event(), threading.Lock()
         self._args, self._record = (bootstrap, topic, partitions, per_second), record
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -136,12 +137,26 @@ class Load:
         if self._failure is not None:
             raise AssertionError("the load has ended before it should") from self._failure
 
+    @contextmanager
+    def paused(self, *, with_new_producer: bool = False) -> Iterator[None]:
+        """Writes no records for the duration of the block. All records before it are acknowledged.
+
+        Args:
+            with_new_producer: whether later records have another producer id. A truncated log lacks the last sequence numbers of the
+                old one, so the broker would reject its next records.
+        """
+        with self._portion:
+            yield
+            if with_new_producer:
+                _producer.cache_clear()
+
     def _run(self) -> None:
         bootstrap, topic, partitions, per_second = self._args
         portion = per_second // 10
         try:
             while not self._stopped.wait(0.1):
-                produce(bootstrap, topic, portion, partitions=partitions, first=self.count, **self._record)
+                with self._portion:
+                    produce(bootstrap, topic, portion, partitions=partitions, first=self.count, **self._record)
                 self.count += portion
         except Exception as e:
             # A delivery error is raised at the end of the block. Otherwise a test that waits for records would time out

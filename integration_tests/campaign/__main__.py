@@ -30,6 +30,7 @@ from pathlib import Path
 from integration_tests.campaign.cluster import checked_min_insync, cluster_of
 from integration_tests.campaign.controls import is_noticed, verdict_of
 from integration_tests.campaign.full_disks import BROKER_FAULT, BROKER_SIZE_MIB, SmallDisk
+from integration_tests.campaign.input_topics import INPUT_PREFIX
 from integration_tests.campaign.record import keep
 from integration_tests.campaign.results import Result, here
 from integration_tests.campaign.running import campaign
@@ -46,6 +47,7 @@ from integration_tests.campaign.shrinking import shrunk
 from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import target
 from integration_tests.campaign.turns import Turn
+from integration_tests.campaign.unclean_elections import UNCLEAN_ELECTION
 from integration_tests.campaign.verdict import Verdict
 from integration_tests.secured_brokers import Listeners
 from streamgroups_broker import EmbeddedKafka
@@ -126,7 +128,9 @@ def _run(
         )
     took_s = round(time.monotonic() - began_s)
     result = _result(kafka.version, settings, sink, protocol, verdict, took_s)
-    result = replace(result, min_insync=checked_min_insync(kafka.bootstrap_servers, settings.n_nodes))
+    # An unclean election needs an input that only its leader has.
+    other = INPUT_PREFIX if any(fault == UNCLEAN_ELECTION for _, fault in turns) else None
+    result = replace(result, min_insync=checked_min_insync(kafka.bootstrap_servers, settings.n_nodes, other))
     keep(result.to_line(), settings.results, is_recorded=settings.is_recorded)
     what = f"{sink}, {kind}, {protocol}, {settings.sabotaged or 'nothing'} taken away"
     print(f"{what}, seed {settings.seed}, {result.took_s} s: {verdict}", flush=True)

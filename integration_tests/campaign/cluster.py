@@ -19,6 +19,7 @@ from integration_tests.campaign.expiry import EXPIRY_PROPERTIES
 from integration_tests.campaign.rotation import ROTATION, ROTATION_PROPERTIES
 from integration_tests.campaign.settings import Settings, has_fault
 from integration_tests.campaign.targets import patiently
+from integration_tests.campaign.unclean_elections import N_NODES, UNCLEAN_ELECTION
 from integration_tests.secured_brokers import Listeners, secured_broker
 from streamgroups_broker import DEFAULT_KAFKA_VERSION, EmbeddedKafka
 from streamgroups_testkit.broker import BROKER_PROPERTIES
@@ -36,8 +37,10 @@ def cluster_of(settings: Settings, directory: Path) -> Iterator[tuple[EmbeddedKa
         The brokers, and their listeners if the queries log in.
 
     Raises:
-        ValueError: if the queries log in to several brokers, or to one of another release.
+        ValueError: if the queries log in to several brokers, or to one of another release. And if an unclean election has too few.
     """
+    if has_fault(settings, UNCLEAN_ELECTION) and settings.n_nodes != N_NODES:
+        raise ValueError(f"{UNCLEAN_ELECTION} needs --nodes {N_NODES}")
     properties = properties_of(settings.n_nodes, expires=has_fault(settings, "expiry"))
     if any(has_fault(settings, it) for it in ("credentials", ROTATION)):
         if (settings.n_nodes, settings.kafka_version) != (1, DEFAULT_KAFKA_VERSION):
@@ -120,12 +123,20 @@ def problems_of(found: Mapping[str, Durability], n_nodes: int) -> list[str]:
     ]
 
 
-def checked_min_insync(bootstrap: str, n_nodes: int) -> int:
+def checked_min_insync(bootstrap: str, n_nodes: int, other_prefix: str | None = None) -> int:
     """The number of brokers that each write has needed. Called after a campaign, when all topics exist.
+
+    Args:
+        bootstrap: the brokers.
+        n_nodes: their number.
+        other_prefix: the beginning of the names of topics with another replication.
 
     Raises:
         AssertionError: if a topic of the campaign, of the offsets or of the transactions has another replication.
     """
-    problems = problems_of(patiently(partial(durability, bootstrap)), n_nodes)
+    found = patiently(partial(durability, bootstrap))
+    problems = problems_of(
+        {name: it for name, it in found.items() if other_prefix is None or not name.startswith(other_prefix)}, n_nodes
+    )
     assert not problems, f"the cluster is not that of the campaign: {problems}"
     return min_insync_of(n_nodes)

@@ -1,5 +1,5 @@
-"""The faults of the cluster and of its other users: rebalance storms, foreign transactions, retention, expiry, revoked
-permissions.
+"""The faults of the cluster and of its other users: rebalance storms, foreign transactions, retention, expiry, unclean
+elections, revoked permissions.
 
 ``campaign.faults`` injects them. A fault has a part while a process waits at its point, and a part after the process has left it. Each one
 proves that it happened, or fails the campaign. Source: SEMANTICS S1, S4, S7, F5.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from integration_tests.campaign.compaction import COMPACTION, Compactions, paired_key
+from integration_tests.campaign.compaction import COMPACTION, Compactions
 from integration_tests.campaign.credentials import Credentials
 from integration_tests.campaign.deletions import Deletions, with_gaps
 from integration_tests.campaign.expiry import Expiry
@@ -21,9 +21,10 @@ from integration_tests.campaign.foreign_transactions import ForeignTransactions
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.campaign.members import CampaignMember, all_are_up
 from integration_tests.campaign.network_faults import is_of_network
-from integration_tests.campaign.recreation import Gate, Recreations
+from integration_tests.campaign.recreation import Recreations
 from integration_tests.campaign.rotation import ROTATION, Rotation
 from integration_tests.campaign.storms import Storms, Visitor
+from integration_tests.campaign.unclean_elections import UNCLEAN_ELECTION, Paused, UncleanElections
 from integration_tests.campaign.verdict import Verdict
 from integration_tests.campaign.windows import PARTITIONS
 from integration_tests.history.events import Gap
@@ -43,11 +44,11 @@ def options_of(victims: Collection[str]) -> dict[str, str]:
     {'onDataLoss': 'skip'}
 
     Raises:
-        ValueError: if the topic is recreated, and records are deleted: Kafka deletes the recorded gaps with the topic. And if records are
-            deleted and compacted: the recorded gaps are those of deleted records only. And if queries with a rotated password connect by
+        ValueError: if there are two kinds of gaps: Kafka deletes the recorded gaps with a topic, and the verdict compares those of one
+            kind. And if queries with a rotated password connect by
             a proxy: their connection has the address of the broker.
     """
-    exclusive = sorted({"retention", "topic-recreated", COMPACTION} & {*victims})
+    exclusive = sorted({"retention", "topic-recreated", COMPACTION, UNCLEAN_ELECTION} & {*victims})
     if len(exclusive) > 1:
         raise ValueError(f"{' and '.join(exclusive)} need a campaign each")
     if ROTATION in victims and any(map(is_of_network, victims)):
@@ -55,7 +56,7 @@ def options_of(victims: Collection[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     if "topic-recreated" in victims:
         options["onDataLoss"] = "earliest"
-    if "retention" in victims:
+    if "retention" in victims or UNCLEAN_ELECTION in victims:
         options["onDataLoss"] = "skip"
     if "transactions" in victims or "hanging" in victims:
         options["kafka.isolation.level"] = "read_committed"
@@ -95,8 +96,7 @@ class ClusterFaults:
         members: its members.
         kafka: the broker; only the expiry needs it.
         history: the history of the campaign.
-        per_second: the rate of the producer.
-        is_compacted: whether the topic is compacted.
+        paused: pauses the producer.
     """
 
     def __init__(
@@ -105,13 +105,9 @@ class ClusterFaults:
         members: Sequence[CampaignMember],
         kafka: EmbeddedKafka | None,
         history: CampaignHistory,
-        per_second: int,
-        *,
-        is_compacted: bool = False,
+        paused: Paused,
     ) -> None:
-        self._of, self._members, self._history = of, members, history
-        #: Stops the producer while the topic does not exist.
-        self.gate = Gate(per_second // 10, paired_key if is_compacted else str)
+        self._of, self._members, self._history, self._paused = of, members, history, paused
         self.recreations = Recreations(of.bootstrap, of.group, of.topic, of.committed, of.ends, self._see_to_all)
         new_visitor = partial(Visitor, of.bootstrap, of.group, of.topic, of.protocol)
         self.storms = Storms(new_visitor, self._see_to_all)
@@ -120,6 +116,11 @@ class ClusterFaults:
         self.deletions = Deletions(of.bootstrap, of.group, of.topic, members, of.committed, of.ends)
         self.expiry = (
             Expiry(kafka, of.directory, of.group, members, of.committed, self._see_to_all, of.output)
+            if kafka is not None
+            else None
+        )
+        self.elections = (
+            UncleanElections(kafka, of.group, of.topic, members, of.committed, of.ends, self._see_to_all)
             if kafka is not None
             else None
         )
@@ -155,7 +156,8 @@ class ClusterFaults:
             "retention": Fault(lambda _, __: self.deletions.delete(), wait_until_recorded),
             "credentials": Fault(finish=self._revoke),
             ROTATION: Fault(finish=self._rotate),
-            "topic-recreated": Fault(finish=lambda _, __: self.recreations.recreate(self.gate, self._history)),
+            "topic-recreated": Fault(finish=lambda _, __: self.recreations.recreate(self._paused, self._history)),
+            UNCLEAN_ELECTION: Fault(finish=self._elect),
             "expiry": Fault(lambda _, __: self._expiry().kill_all(), lambda point, _: self._expiry().expire(point)),
         }
         return {name: replace(it, prepare=self._wait_for_positions) for name, it in found.items()}
@@ -167,6 +169,10 @@ class ClusterFaults:
             f"group {self._of.group} has committed offsets of all partitions",
             _STARTED_S,
         )
+
+    def _elect(self, _: str, __: CampaignMember) -> None:
+        assert self.elections is not None, "an election needs the brokers of the campaign"
+        self.elections.elect(self._paused, self._history)
 
     def _revoke(self, _: str, __: CampaignMember) -> None:
         assert self.credentials is not None, "the queries of this campaign do not log in"
@@ -199,6 +205,7 @@ class ClusterFaults:
             f"{self.transactions.hung_s:.0f} s with a hanging transaction, {len(self.deletions.done)} deletions past a position, "
             f"{len(self.compactions.removed)} available records that compactions have removed, "
             f"{self.recreations.n_noticed} partitions of a new topic, "
+            f"{sum(map(len, self.elections.done.values())) if self.elections else 0} truncated partitions, "
             + (
                 f"{expired.n_expired} expiries with {expired.n_ids} transactional ids, {expired.n_producers} producer ids and {expired.n_remedies} commands"
                 if expired

@@ -26,6 +26,8 @@ from streamgroups_testkit.reading import (
     wait_until_no_transaction_is_open,
 )
 
+#: The beginning of the name of an input topic.
+INPUT_PREFIX = "in-"
 #: The beginning of the name of a record of the right topic in a history.
 _RIGHT = "right "
 
@@ -72,15 +74,15 @@ class InputTopics:
             create(self._bootstrap, name, {**(TOPIC_CONFIG if has_times else {}), **more})
 
     @contextmanager
-    def load(self, per_second: int, history: CampaignHistory, gate: Callable[[int], str]) -> Iterator[None]:
+    def load(self, per_second: int, history: CampaignHistory, key: Callable[[int], str] = str) -> Iterator[None]:
         """Produces records until the end of the block.
 
         Args:
             per_second: the rate for each topic.
             history: has the acknowledged records.
-            gate: the keys of records whose keys have no meaning.
+            key: the keys of records whose keys have no meaning.
         """
-        record: dict[str, Any] = {"key_of": gate}
+        record: dict[str, Any] = {"key_of": key}
         if self._kind in WINDOWS_KINDS:
             record = {"key_of": key_of, "time_ms_of": time_ms_of}
         elif self._computed is not None:
@@ -94,6 +96,14 @@ class InputTopics:
             for name, of_topic in records:
                 load = Load(self._bootstrap, name, partitions=PARTITIONS, per_second=per_second, **of_topic)
                 self._loads.append((stack.enter_context(load), of_topic))
+            yield
+
+    @contextmanager
+    def paused(self, *, with_new_producer: bool = False) -> Iterator[None]:
+        """Produces no records for the duration of the block. See :meth:`Load.paused`."""
+        with ExitStack() as stack:
+            for load, _ in self._loads:
+                stack.enter_context(load.paused(with_new_producer=with_new_producer))
             yield
 
     def close_windows(self) -> None:

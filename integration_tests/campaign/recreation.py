@@ -7,85 +7,30 @@ In the history, the partitions of the old topic have another name. Source: SEMAN
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.campaign.history import CampaignHistory
+from integration_tests.campaign.renaming import renamed
 from integration_tests.campaign.targets import create, patiently
 from integration_tests.campaign.windows import PARTITIONS
 from integration_tests.history.events import Event, HighWater, Position
 from integration_tests.history.outputs_read import now_ms
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.groups.gaps import Cause, Gaps
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import TopicPartition
 from streamgroups_testkit.reading import committed_metadata
 from streamgroups_testkit.waits import wait_until
 
 #: Longer than the metadata refreshes after which a query detects a new topic id (5 s each).
 _NOTICED_S = 20.0
 _READ_S = 300.0
-
-
-class Gate:
-    """Stops the producer of a campaign between two portions of its records: the function of its keys waits.
-
-    Args:
-        portion: the number of records of a portion. The producer has the acknowledgements of a portion before the next one.
-        key_of: the key of a record.
-    """
-
-    def __init__(self, portion: int, key_of: Callable[[int], str] = str) -> None:
-        self._portion, self._key_of = portion, key_of
-        self._open, self._waiting = threading.Event(), threading.Event()
-        self._open.set()
-
-    def key_of(self, number: int) -> str:
-        """The key of a record, when the gate is open."""
-        if number % self._portion == 0 and not self._open.is_set():
-            self._waiting.set()
-            self._open.wait()
-        return self._key_of(number)
-
-    def close(self) -> None:
-        """Returns when the producer waits.
-
-        Raises:
-            AssertionError: if it does not arrive.
-        """
-        self._waiting.clear()
-        self._open.clear()
-        assert self._waiting.wait(90), "the producer has not reached the gate"
-
-    def open(self) -> None:
-        """Lets the producer continue."""
-        self._open.set()
-
-
-def renamed(event: Any, topic: str, name: str) -> Any:
-    """An event, an offset or a range with another name for a topic.
-
-    >>> renamed({TopicPartition("in", 1): 7}, "in", "in.1")
-    {TopicPartition(topic='in.1', partition=1): 7}
-    """
-    if isinstance(event, TopicPartition):
-        return replace(event, topic=name) if event.topic == topic else event
-    if isinstance(event, OffsetRange):
-        return replace(event, topic_partition=renamed(event.topic_partition, topic, name))
-    if isinstance(event, Mapping):
-        return {renamed(tp, topic, name): n for tp, n in event.items()}
-    if isinstance(event, tuple):
-        return tuple(renamed(it, topic, name) for it in event)
-    if isinstance(event, Event):
-        values = {it.name: getattr(event, it.name) for it in fields(event)}
-        changed = {n: renamed(v, topic, name) for n, v in values.items() if not isinstance(v, str | int | None)}
-        return replace(event, **changed)
-    return event
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +76,17 @@ class Recreations:
         #: How many partitions had a recorded gap by their new topic.
         self.n_noticed = 0
 
-    def recreate(self, gate: Gate, history: CampaignHistory) -> None:
+    def recreate(self, paused: Callable[[], AbstractContextManager[None]], history: CampaignHistory) -> None:
         """Recreates the topic, while the producer waits.
+
+        Args:
+            paused: pauses the producer for the duration of its block.
+            history: the history of the campaign.
 
         Raises:
             AssertionError: if the queries do not read the old topic to its end, or none detects the new topic.
         """
-        gate.close()
-        try:
+        with paused():
             wait_until(
                 lambda: self._see_to_all() and self._ends().items() <= self._committed().items(),
                 f"all of {self._topic} is read before it is deleted",
@@ -160,12 +108,10 @@ class Recreations:
             self.n_noticed += self._noticed()
             assert not any(self._ends().values()), f"{self._topic} is not a new topic"
             history.inputs.flush()
-            self.deleted.append(DeletedTopic(deleted_ms, now_ms(), renamed(last, self._topic, name)))
+            self.deleted.append(DeletedTopic(deleted_ms, now_ms(), self._renamed(last, name)))
             places = history.inputs.places
-            places.update({it: (renamed(tp, self._topic, name), n) for it, (tp, n) in places.items()})
+            places.update({it: (self._renamed(tp, name), n) for it, (tp, n) in places.items()})
             history.convert = self.convert
-        finally:
-            gate.open()
 
     def convert(self, event: Event) -> Event | None:
         """An event with the name of the topic at its time. ``None``: it is left out.
@@ -175,10 +121,12 @@ class Recreations:
         for i, it in enumerate(self.deleted, 1):
             if event.time_ms < it.recreated_ms:
                 is_unclear = isinstance(event, Position) and event.time_ms >= it.deleted_ms
-                return (
-                    None if is_unclear else self._with_earlier(renamed(event, self._topic, f"{self._topic}.{i}"), i - 1)
-                )
+                return None if is_unclear else self._with_earlier(self._renamed(event, f"{self._topic}.{i}"), i - 1)
         return None if isinstance(event, HighWater) and self.deleted else self._with_earlier(event, len(self.deleted))
+
+    def _renamed(self, value: Any, name: str) -> Any:
+        """An event, a position or a partition with another name for the topic."""
+        return renamed(value, lambda tp: replace(tp, topic=name) if tp.topic == self._topic else tp)
 
     def _with_earlier(self, event: Event, n: int) -> Event:
         """A position with those of the first deleted topics, which stay."""

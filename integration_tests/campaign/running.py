@@ -17,12 +17,12 @@ from functools import partial
 from pathlib import Path
 
 from integration_tests.campaign.cluster_faults import ClusterFaults, Group, options_of
-from integration_tests.campaign.compaction import COMPACTED_TOPIC, COMPACTION
+from integration_tests.campaign.compaction import COMPACTED_TOPIC, COMPACTION, paired_key
 from integration_tests.campaign.fault import Fault
 from integration_tests.campaign.faults import FaultInjector
 from integration_tests.campaign.forks import Forks
 from integration_tests.campaign.history import CampaignHistory
-from integration_tests.campaign.input_topics import InputTopics
+from integration_tests.campaign.input_topics import INPUT_PREFIX, InputTopics
 from integration_tests.campaign.machines import Machine
 from integration_tests.campaign.members import MASTER, CampaignMember, all_are_up, stopped
 from integration_tests.campaign.network_faults import Network
@@ -38,6 +38,7 @@ from integration_tests.campaign.storage import CampaignStorage
 from integration_tests.campaign.targets import ReadBack, create
 from integration_tests.campaign.turn_run import TurnRun
 from integration_tests.campaign.turns import CURSORS, EXECUTOR_VICTIMS, LETTER_KINDS, STALL, Turn
+from integration_tests.campaign.unclean_elections import UNCLEAN_ELECTION, create_with_two_replicas
 from integration_tests.campaign.verdict import Verdict, judged, judged_by_order, without_the_rest
 from integration_tests.campaign.windows import Resets
 from integration_tests.campaign.zombies import Zombies
@@ -102,9 +103,12 @@ def campaign(
     (:attr:`Verdict.stuck`). Its history is checked as far as it goes.
     """
     victims = {victim for _, victim in turns}
-    topic, group = f"in-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
+    topic, group = f"{INPUT_PREFIX}{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
     topics = InputTopics(bootstrap, kind, topic, group)
-    topics.create(COMPACTED_TOPIC if COMPACTION in victims else {})
+    if UNCLEAN_ELECTION in victims:
+        create_with_two_replicas(bootstrap, topic)
+    else:
+        topics.create(COMPACTED_TOPIC if COMPACTION in victims else {})
     letters = f"letters-{uuid.uuid4().hex[:8]}" if kind in LETTER_KINDS else ""
     if letters:
         create(bootstrap, letters)
@@ -168,7 +172,7 @@ def campaign(
     resets = Resets(reset, directory, history.reset)
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
     of_group = Group(bootstrap, group, topic, protocol, to if sink == "kafka" else "", directory, committed, ends)
-    cluster = ClusterFaults(of_group, members, kafka, history, per_second, is_compacted=COMPACTION in victims)
+    cluster = ClusterFaults(of_group, members, kafka, history, topics.paused)
     if secured:
         cluster.secure(secured, rotation)
     see_to_all, deaths = partial(all_are_up, members), directory / "deaths"
@@ -198,7 +202,10 @@ def campaign(
         try:
             with observer:
                 injector.all_are_up()
-                with topics.load(per_second, history, cluster.gate.key_of), creation or nullcontext():
+                with (
+                    topics.load(per_second, history, paired_key if COMPACTION in victims else str),
+                    creation or nullcontext(),
+                ):
                     if sabotaged or creation:
                         run.wait_for_first_batches(5 * per_second)
                     run.inject_all()

@@ -121,6 +121,7 @@ STALL = "stall"
 #: ``credentials``: the permissions of the queries on their group or their output topic are revoked for 10 s.
 #: ``rotation``: the password of the queries is changed. It excludes the faults of the network.
 #: ``topic-recreated``: the input is deleted and created again after its last record was read. It excludes ``retention``.
+#: ``unclean-election``: the input is truncated behind the positions of the group. It needs three brokers.
 CLUSTER_VICTIMS = (
     "storm",
     "duplicate-member",
@@ -132,6 +133,7 @@ CLUSTER_VICTIMS = (
     "credentials",
     "rotation",
     "topic-recreated",
+    "unclean-election",
 )
 #: All faults that can be selected.
 SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server", "answer", "commit-answer", *STORE_VICTIMS)

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import doctest
-import threading
-import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from integration_tests.campaign import cluster_faults, deletions, expiry, foreign_transactions, recreation, settings
+from integration_tests.campaign import (
+    cluster_faults,
+    deletions,
+    expiry,
+    foreign_transactions,
+    renaming,
+    settings,
+    unclean_elections,
+)
+from integration_tests.campaign.cluster import cluster_of
 from integration_tests.campaign.cluster_faults import options_of
 from integration_tests.campaign.deletions import Deletion, chosen, with_gaps
 from integration_tests.campaign.expiry import remedies
-from integration_tests.campaign.recreation import DeletedTopic, Gate, Recreations
+from integration_tests.campaign.recreation import DeletedTopic, Recreations
 from integration_tests.campaign.settings import has_fault, parser, settings_of, turns_of
 from integration_tests.campaign.storms import Storms
 from integration_tests.campaign.turns import CLUSTER_VICTIMS
+from integration_tests.campaign.unclean_elections import Truncation, UncleanElections
 from integration_tests.campaign.verdict import Verdict, judged
 from integration_tests.history.checker import check
 from integration_tests.history.events import Acknowledged, Gap, HighWater, Position, Read, Workload, Written
 from streamgroups.checkpoints.restart_after_expiry import output_unknown
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_broker import EmbeddedKafka
 
 P0 = TopicPartition("in", 0)
 #: Partition 0 has the records 0, 4, 8 and so on.
@@ -116,7 +126,9 @@ def test_a_fault_sets_its_options() -> None:
     assert options_of({"query", "worker"}) == {}
 
 
-@pytest.mark.parametrize("module", [cluster_faults, deletions, expiry, foreign_transactions, recreation, settings])
+@pytest.mark.parametrize(
+    "module", [cluster_faults, deletions, expiry, foreign_transactions, renaming, settings, unclean_elections]
+)
 def test_the_examples_run(module: object) -> None:
     failed, n = doctest.testmod(module)  # type: ignore[arg-type]
     assert (failed, n > 0) == (0, True)
@@ -140,23 +152,32 @@ def test_the_old_topic_has_another_name_in_the_history() -> None:
     assert recreations.convert(HighWater(11, "observer", {P0: 9})) is None
 
 
-def test_the_gate_stops_the_producer_between_two_portions() -> None:
-    gate, numbers = Gate(4), list[str]()
+def test_the_logs_before_and_after_an_election_have_other_names_in_the_history() -> None:
+    elections = UncleanElections(EmbeddedKafka(), "g", "in", (), dict, dict, lambda: True)
+    old, p1 = TopicPartition("in.1", 0), TopicPartition("in", 1)
+    read, acknowledged = Read(25, "ann", "g", 1, (OffsetRange(P0, 4, 9), OffsetRange(p1, 0, 3))), Acknowledged
+    assert elections.convert(read) == read
+    elections.done[P0] = [Truncation(10, 30, old, position=9, end_offset=4)]
+    assert elections.convert(read) == replace(read, ranges=(OffsetRange(old, 4, 9), OffsetRange(p1, 0, 3)))
+    assert elections.convert(replace(read, time_ms=30)) == replace(read, time_ms=30)
+    assert elections.convert(acknowledged(9, "producer", P0, (8,), (0,))) == acknowledged(
+        9, "producer", old, (8,), (0,)
+    )
+    # A record of the new log, at an offset that was read before.
+    new = acknowledged(11, "producer", P0, (8,), (0,))
+    assert elections.convert(new) == new
+    assert elections.convert(Position(9, "observer", "g", {P0: 9, p1: 3})) == Position(
+        9, "observer", "g", {old: 9, p1: 3}
+    )
+    assert elections.convert(Position(29, "observer", "g", {P0: 9})) is None
+    after = Position(60_000, "observer", "g", {P0: 5, p1: 3})
+    assert elections.convert(after) == replace(after, offsets={old: 9, P0: 5, p1: 3})
 
-    def produce() -> None:
-        for i in range(40):
-            numbers.append(gate.key_of(i))
-            time.sleep(0.001)
 
-    producer = threading.Thread(target=produce)
-    producer.start()
-    gate.close()
-    n = len(numbers)
-    time.sleep(0.01)
-    assert (n % 4, len(numbers)) == (0, n)
-    gate.open()
-    producer.join(10)
-    assert numbers == [str(i) for i in range(40)]
+def test_an_election_needs_three_brokers(tmp_path: Path) -> None:
+    given = parser(None).parse_args(["kafka", "--turns", "after-commit=unclean-election"])
+    with pytest.raises(ValueError, match="needs --nodes 3"), cluster_of(settings_of(given), tmp_path):
+        pass
 
 
 def test_retention_and_a_recreated_topic_need_a_campaign_each() -> None:
