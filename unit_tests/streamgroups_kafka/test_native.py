@@ -234,6 +234,19 @@ def test_S11_a_kept_client_is_not_used_for_a_recreated_topic(extension: Any) -> 
     client.close()
 
 
+def test_S7_a_kept_client_is_not_used_after_a_change_of_the_leader(extension: Any) -> None:
+    """It has fetched records that an unclean election may have replaced."""
+    warm, p0, p1 = WarmClients(most=2, idle_s=3_600), TopicPartition("flights", 0), TopicPartition("flights", 1)
+    client = warm.take(NOWHERE, {p0: 5})
+    warm.release(NOWHERE, client, {p0: 5})
+    for logs in ({p0: 6}, {p0: None}, {p1: 2, p0: 4}):
+        other = warm.take(NOWHERE, logs)
+        assert other is not client
+        other.close()
+    assert warm.take(NOWHERE, {p0: 5, p1: 2}) is client
+    client.close()
+
+
 def test_a_configuration_that_cannot_be(extension: Any) -> None:
     with pytest.raises(KafkaException, match=r"fetch\.min\.bytes") as raised:
         WarmClients().take((("fetch.min.bytes", "many"),), {})

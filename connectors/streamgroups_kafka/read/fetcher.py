@@ -44,6 +44,8 @@ class ReadSettings:
         records_gaps: whether skipped offsets are recorded as gaps of the group.
         topic_ids: the ids of the topics, as far as they are known. Records of an earlier topic of the same name are never
             read.
+        leader_epochs: the leader epochs of the ends of the partitions when the ranges were planned, as far as they are known. Records
+            that were fetched before an unclean leader election are never read after it.
     """
 
     client: ClientConfig
@@ -52,6 +54,7 @@ class ReadSettings:
     timeout_ms: int = 120_000
     records_gaps: bool = False
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class Fetcher(Protocol):

@@ -44,8 +44,8 @@ _MIN_PARTITION_BYTES, _MAX_PARTITION_BYTES = 64 << 10, 1 << 20
 _AHEAD_RECORDS, _MIN_PARTITION_RECORDS = 100_000, 1_000
 
 _Config: TypeAlias = tuple[tuple[str, str], ...]
-#: The id of each topic; ``None`` if it is not known.
-_TopicIds: TypeAlias = dict[str, str | None]
+#: What identifies the logs that a client reads: the id of each topic, and the leader epoch of each partition. ``None`` if it is not known.
+_Logs: TypeAlias = dict[str | TopicPartition, str | int | None]
 
 
 class NativeFetcher:
@@ -59,8 +59,9 @@ class NativeFetcher:
         self._tokens = settings.client.tokens if settings.client.get(PROVIDER) else None
         self._token: OAuthBearerToken | None = None
         topics = {r.topic_partition.topic for r in ranges}
-        self._topic_ids: _TopicIds = {topic: settings.topic_ids.get(topic) for topic in topics}
-        self._client: Client | None = WARM.take(self._config, self._topic_ids)
+        self._logs: _Logs = {topic: settings.topic_ids.get(topic) for topic in topics}
+        self._logs |= {tp: settings.leader_epochs.get(tp) for tp in self._index}
+        self._client: Client | None = WARM.take(self._config, self._logs)
         self._rows, self._full = 0, False
         self._n_open = len(self._ranges)
         self._good = True
@@ -141,7 +142,7 @@ class NativeFetcher:
             return
         if self._good and self._n_open == 0:
             client.stop()
-            WARM.release(self._config, client, self._topic_ids)
+            WARM.release(self._config, client, self._logs)
         else:
             client.close()
 
@@ -222,11 +223,11 @@ def _power_of_two(number: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept:
-    """A client between two reads, and the topics that it has read."""
+    """A client between two reads, and the logs that it has read."""
 
     config: _Config
     client: Client
-    topic_ids: _TopicIds
+    logs: _Logs
     until_s: float
 
 
@@ -238,7 +239,7 @@ class WarmClients:
         idle_s: how long a client is kept, in seconds.
 
     A kept client has records behind the ranges that it has read. So it is not used for a recreated topic, which has the
-    same name and another id. A worker reads one task at a time, so a client has one user. A lock protects the kept clients,
+    same name and another id, nor after a change of the leader: an unclean election replaces records. A worker reads one task at a time, so a client has one user. A lock protects the kept clients,
     because a timer closes them.
     """
 
@@ -252,27 +253,27 @@ class WarmClients:
         # them.
         os.register_at_fork(after_in_child=self._forget)
 
-    def take(self, config: _Config, topic_ids: _TopicIds) -> Client:
+    def take(self, config: _Config, logs: _Logs) -> Client:
         """Returns a client with this configuration, kept or new. Raises ``KafkaException`` if none can be created.
 
         Args:
             config: the configuration.
-            topic_ids: the topics to read. The ids of the other topics that a kept client has read are added.
+            logs: the logs to read. The other logs that a kept client has read are added.
         """
         with self._lock:
             for kept in reversed(self._kept):
-                if kept.config == config and all(kept.topic_ids.get(it, id_) == id_ for it, id_ in topic_ids.items()):
+                if kept.config == config and all(kept.logs.get(it, id_) == id_ for it, id_ in logs.items()):
                     self._kept.remove(kept)
-                    topic_ids |= kept.topic_ids
+                    logs |= kept.logs
                     return kept.client
         with _kafka_exceptions():
             client: Client = _extension().Client(config)
         return client
 
-    def release(self, config: _Config, client: Client, topic_ids: _TopicIds) -> None:
+    def release(self, config: _Config, client: Client, logs: _Logs) -> None:
         """Keeps a client. If there are too many, it closes the one that was idle longest."""
         with self._lock:
-            self._kept.append(_Kept(config, client, topic_ids, time.monotonic() + self._idle_s))
+            self._kept.append(_Kept(config, client, logs, time.monotonic() + self._idle_s))
             rest = self._kept[: -self._most]
             del self._kept[: -self._most]
             if self._timer is None:

@@ -81,6 +81,8 @@ class RangesPartition(InputPartition):
     direct_columns: DirectColumns | None = None
     #: The ids of the topics, as far as they are known.
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    #: The leader epochs of the ends of the partitions, as far as they are known.
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     # InputPartition sets ``value``. A frozen dataclass has its own fields instead.
 
@@ -199,8 +201,18 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
         direct_columns = self._query.direct_columns if time_report is None else None
         ids = end.get("topics", {})
+        epochs = {tp: it.leader_epoch for tp, it in self._query.micro_batches.owned_before.items()}
         return [
-            RangesPartition(task, time_report, plan, watermark_ms, member, direct_columns, _ids_of(task, ids))
+            RangesPartition(
+                task,
+                time_report,
+                plan,
+                watermark_ms,
+                member,
+                direct_columns,
+                _ids_of(task, ids),
+                _epochs_of(task, epochs),
+            )
             for task, plan in zip(tasks, plans, strict=True)
         ]
 
@@ -221,7 +233,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         report = self._report_of(partition)
         watermark_ms = partition.watermark_ms
-        settings = settings_of(self._options, self._group_id, partition.topic_ids, records_gaps=True)
+        settings = settings_of(
+            self._options, self._group_id, partition.topic_ids, partition.leader_epochs, records_gaps=True
+        )
         batches = read_task(ranges, schema, self._options, settings, report, watermark_ms)
         if direct_columns is not None:
             from streamgroups_spark.bridge.direct import pass_on
@@ -321,12 +335,18 @@ class BatchReader(Shipped, DataSourceReader):
         tasks = pack(ranges, self._packing, record_bytes(cluster, partitions))
         identities = cluster.identities({tp.topic for tp in partitions})
         ids = {topic: it.topic_id for topic, it in identities.items() if it.topic_id is not None}
-        return [RangesPartition(task, topic_ids=_ids_of(task, ids)) for task in tasks] or [RangesPartition(())]
+        epochs = cluster.log_ends({r.topic_partition for r in ranges}).leader_epochs
+        return [
+            RangesPartition(task, topic_ids=_ids_of(task, ids), leader_epochs=_epochs_of(task, epochs))
+            for task in tasks
+        ] or [RangesPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        settings = settings_of(self._options, self._group_id, partition.topic_ids, records_gaps=False)
+        settings = settings_of(
+            self._options, self._group_id, partition.topic_ids, partition.leader_epochs, records_gaps=False
+        )
         return read_task(partition.ranges, self._schema, self._options, settings, lambda *_: None, None)
 
 
@@ -334,6 +354,14 @@ def _ids_of(ranges: Iterable[OffsetRange], topic_ids: Mapping[str, str]) -> dict
     """The ids of the topics of a task. Spark sends them to its worker."""
     topics = {r.topic_partition.topic for r in ranges}
     return {topic: topic_ids[topic] for topic in sorted(topics) if topic in topic_ids}
+
+
+def _epochs_of(
+    ranges: Iterable[OffsetRange], leader_epochs: Mapping[TopicPartition, int | None]
+) -> dict[TopicPartition, int]:
+    """The leader epochs of the partitions of a task."""
+    found = {r.topic_partition: leader_epochs.get(r.topic_partition) for r in ranges}
+    return {tp: epoch for tp, epoch in found.items() if epoch is not None}
 
 
 def _log_ignored(options: SourceOptions) -> None:

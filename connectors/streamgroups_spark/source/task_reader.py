@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from streamgroups.partitions import OffsetRange
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_spark.internals.spark_api import to_arrow_schema
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 
 def settings_of(
-    options: SourceOptions, group_id: str, topic_ids: Mapping[str, str], *, records_gaps: bool
+    options: SourceOptions,
+    group_id: str,
+    topic_ids: Mapping[str, str],
+    leader_epochs: Mapping[TopicPartition, int],
+    *,
+    records_gaps: bool,
 ) -> ReadSettings:
     """Returns the settings of the reader of a task.
 
@@ -31,10 +36,11 @@ def settings_of(
         options: the options of the user.
         group_id: the group of the query.
         topic_ids: the ids of the topics, as far as they are known.
+        leader_epochs: the leader epochs of the partitions, as far as they are known.
         records_gaps: whether skipped offsets are recorded as gaps of the group.
     """
     return ReadSettings(
-        options.client, group_id, options.on_data_loss, options.poll_timeout_ms, records_gaps, topic_ids
+        options.client, group_id, options.on_data_loss, options.poll_timeout_ms, records_gaps, topic_ids, leader_epochs
     )
 
 
