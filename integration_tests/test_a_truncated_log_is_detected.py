@@ -1,4 +1,7 @@
-"""S7: an unclean leader election truncates a log behind the position of a query, and the log grows past it."""
+"""S7: an unclean leader election truncates a log behind the position of a query, and the log grows past it.
+
+A client of a task has fetched records that nothing has read yet. After the election, other records have their offsets.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -16,11 +20,17 @@ from integration_tests.tiers import LONG
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.gaps import Gaps
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_broker import EmbeddedKafka
+from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.read.fetcher import ReadSettings
+from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_testkit.reading import committed_metadata
 from streamgroups_testkit.waits import wait_until
 
 TOPIC = "flights"
+PARTITION = TopicPartition(TOPIC, 0)
 _T = TypeVar("_T")
 
 
@@ -60,6 +70,15 @@ def run(spark: SparkSession, options: dict[str, str], checkpoint: Path) -> list[
     return values
 
 
+def read(bootstrap: str, next_offset: int, end_offset: int, leader_epoch: int) -> list[str]:
+    """The values of a range, as a task reads it."""
+    client = ClientConfig.from_options({"bootstrap.servers": bootstrap})
+    settings = ReadSettings(client, "reader", leader_epochs={PARTITION: leader_epoch})
+    ranges = [OffsetRange(PARTITION, next_offset, end_offset)]
+    batches = read_ranges(ranges, pa.schema([("value", pa.binary())]), settings)
+    return [it.as_py().decode() for batch in batches for it in batch["value"]]
+
+
 def values(name: str, count: int) -> list[str]:
     return [f"{name}{i}" for i in range(count)]
 
@@ -89,6 +108,10 @@ def test_S7_records_in_the_place_of_others_that_were_read(spark: SparkSession, t
             "startingOffsets": "earliest",
         }
         assert run(spark, options, tmp_path) == [*values("a", 10), *values("lost", 10)]
+        cluster = KafkaCluster(ClientConfig.from_options({"bootstrap.servers": bootstrap}))
+        before = cluster.log_ends([PARTITION]).leader_epochs[PARTITION]
+        # The client of this read has all records that follow.
+        assert read(bootstrap, 0, 12, before) == [*values("a", 10), *values("lost", 2)]
         mark = CommitMark.parse(committed_metadata(bootstrap, "board", TOPIC)[0])
         assert mark is not None
         assert mark.leader_epoch is not None
@@ -96,6 +119,8 @@ def test_S7_records_in_the_place_of_others_that_were_read(spark: SparkSession, t
         kafka.restart_node(3)
         produce(bootstrap, "b", 30)
         kafka.restart_node(2)
+        after = result(lambda: cluster.log_ends([PARTITION]), "the log after the election").leader_epochs[PARTITION]
+        assert read(bootstrap, 12, 15, after) == values("b", 30)[2:5]
         with pytest.raises(
             StreamingQueryException, match=r"available offsets \[0, 40\)\): the log was truncated at offset 10"
         ):
