@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.campaign.controls import is_noticed
+from integration_tests.campaign.plan import Plan
 from integration_tests.campaign.running import campaign
 from integration_tests.campaign.targets import target
 from integration_tests.history.anomalies import Name
@@ -30,7 +31,9 @@ def test_the_output_has_one_run_for_each_reset(
     turns = [(point, "zombie-reset")]
     with target(sink, bootstrap, tmp_path) as (to, read_back):
         verdict = campaign(
-            bootstrap, tmp_path, sink, to, read_back, turns=turns, protocol=protocol, timeout_s=800, kind="zombies"
+            Plan(
+                bootstrap, tmp_path, sink, to, read_back, turns=turns, protocol=protocol, timeout_s=800, kind="zombies"
+            )
         )
     assert verdict.holds, verdict
     assert verdict.resets == 1
@@ -40,11 +43,13 @@ def test_without_the_epoch_of_a_reset_the_campaign_notices(bootstrap: str, tmp_p
     turns = [("before-ledger-move", "zombie-reset")]
     with target("delta", bootstrap, tmp_path) as (to, read_back):
         verdict = campaign(
-            *(bootstrap, tmp_path, "delta", to, read_back),
-            turns=turns,
-            timeout_s=800,
-            kind="zombies",
-            sabotaged="epoch",
+            Plan(
+                *(bootstrap, tmp_path, "delta", to, read_back),
+                turns=turns,
+                timeout_s=800,
+                kind="zombies",
+                sabotaged="epoch",
+            )
         )
     assert verdict.repeated
     assert is_noticed("epoch", verdict.anomalies), verdict

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.campaign.controls import is_noticed
+from integration_tests.campaign.plan import Plan
 from integration_tests.campaign.running import campaign
 from integration_tests.campaign.targets import target
 from integration_tests.campaign.turns import Turn
@@ -33,7 +34,9 @@ def test_nothing_is_lost_and_nothing_is_there_twice(
     bootstrap: str, tmp_path: Path, sink: str, turns: list[Turn], protocol: str
 ) -> None:
     with target(sink, bootstrap, tmp_path) as (to, read_back):
-        verdict = campaign(bootstrap, tmp_path, sink, to, read_back, turns=turns, protocol=protocol, timeout_s=400)
+        verdict = campaign(
+            Plan(bootstrap, tmp_path, sink, to, read_back, turns=turns, protocol=protocol, timeout_s=400)
+        )
     assert verdict.holds, verdict
     assert verdict.kills.total() == len(turns)
 
@@ -45,7 +48,7 @@ def test_a_silence_while_the_sink_commits_takes_nothing_back(bootstrap: str, tmp
     """
     turns = [("after-commit", "silence"), ("mid-read", "query")]
     with target("kafka", bootstrap, tmp_path) as (to, read_back):
-        verdict = campaign(bootstrap, tmp_path, "kafka", to, read_back, turns=turns, n_members=1, timeout_s=300)
+        verdict = campaign(Plan(bootstrap, tmp_path, "kafka", to, read_back, turns=turns, n_members=1, timeout_s=300))
     assert verdict.holds, verdict
     assert "was unresponsive for" in (tmp_path / "ann.log").read_text(errors="replace")
 
@@ -54,7 +57,9 @@ def test_a_silence_while_the_sink_commits_takes_nothing_back(bootstrap: str, tmp
 def test_without_transactions_the_campaign_notices(bootstrap: str, tmp_path: Path) -> None:
     turns = [("inside-transaction", "worker")]
     with target("kafka", bootstrap, tmp_path) as (to, read_back):
-        verdict = campaign(bootstrap, tmp_path, "kafka", to, read_back, turns=turns, timeout_s=300, sabotaged="ledger")
+        verdict = campaign(
+            Plan(bootstrap, tmp_path, "kafka", to, read_back, turns=turns, timeout_s=300, sabotaged="ledger")
+        )
     assert verdict.repeated
     assert not verdict.lost
     assert is_noticed("ledger", verdict.anomalies), verdict

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.campaign.controls import is_noticed
+from integration_tests.campaign.plan import Plan
 from integration_tests.campaign.running import campaign
 from integration_tests.campaign.targets import target
 from integration_tests.campaign.turns import Turn, revealing_turns
@@ -34,18 +35,20 @@ def run(kafka: EmbeddedKafka, directory: Path, turns: list[Turn], protocol: str,
     bootstrap = kafka.bootstrap_servers
     with target(sink, bootstrap, directory) as (to, read_back):
         return campaign(
-            bootstrap,
-            directory,
-            sink,
-            to,
-            read_back,
-            turns=turns,
-            timeout_s=600,
-            protocol=protocol,
-            sabotaged=sabotaged,
-            kind="savepoints",
-            kafka=kafka,
-            n_savepoints=4,
+            Plan(
+                bootstrap,
+                directory,
+                sink,
+                to,
+                read_back,
+                turns=turns,
+                timeout_s=600,
+                protocol=protocol,
+                sabotaged=sabotaged,
+                kind="savepoints",
+                kafka=kafka,
+                n_savepoints=4,
+            )
         )
 
 

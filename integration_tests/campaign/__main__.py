@@ -31,6 +31,7 @@ from integration_tests.campaign.cluster import checked_min_insync, cluster_of
 from integration_tests.campaign.controls import is_noticed, verdict_of
 from integration_tests.campaign.full_disks import BROKER_FAULT, BROKER_SIZE_MIB, SmallDisk
 from integration_tests.campaign.input_topics import INPUT_PREFIX
+from integration_tests.campaign.plan import Plan
 from integration_tests.campaign.record import keep
 from integration_tests.campaign.results import Result, here
 from integration_tests.campaign.running import campaign
@@ -104,7 +105,7 @@ def _run(
         target(sink, kafka.bootstrap_servers, directory) as (to, read_back),
         CampaignStorage(sink, to, directory, {fault for _, fault in turns}, settings.storage, report) as storage,
     ):
-        verdict = campaign(
+        plan = Plan(
             kafka.bootstrap_servers,
             directory,
             sink,
@@ -126,6 +127,7 @@ def _run(
             report=report,
             secured=secured,
         )
+        verdict = campaign(plan)
     took_s = round(time.monotonic() - began_s)
     result = _result(kafka.version, settings, sink, protocol, verdict, took_s)
     # An unclean election needs an input that only its leader has.
