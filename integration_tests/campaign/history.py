@@ -76,16 +76,31 @@ class CampaignHistory:
         sink: ``kafka``, ``postgres`` or ``delta``.
         kind: one of ``campaign.turns.KINDS``.
         max_lag_s: the longest permitted time from the last fault until the group has read all records, in seconds.
+        of_processes: the directory to which the processes of the queries append; ``None``: that of this history.
+        has_owners: whether these processes have the names of the members. Otherwise a commit has no member that can own its partitions.
     """
 
-    def __init__(self, directory: Path, group: str, topic: str, sink: str, kind: str, max_lag_s: float) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        group: str,
+        topic: str,
+        sink: str,
+        kind: str,
+        max_lag_s: float,
+        *,
+        of_processes: Path | None = None,
+        has_owners: bool = True,
+    ) -> None:
         #: The file of all events, after the end of the campaign.
         self.file = directory / "history.jsonl"
         #: The files of the processes, and those of the members.
         self.directory, self.members = directory / "history", directory / "history" / "members"
         self._group, self._topic, self._sink, self._kind = group, topic, sink, kind
         self._n_resets = 0
-        self._always: tuple[type[Event], ...] = _OF_CURSORS if kind == CURSORS else _ALWAYS
+        self._of_processes = of_processes
+        always = _ALWAYS if has_owners else tuple(it for it in _ALWAYS if it is not Assigned)
+        self._always: tuple[type[Event], ...] = _OF_CURSORS if kind == CURSORS else always
         #: Converts each event of the file of all events, or leaves it out.
         self.convert: Callable[[Event], Event | None] = lambda event: event
         #: Appends events.
@@ -192,7 +207,9 @@ class CampaignHistory:
             is_complete: whether it has the output. The history of a campaign that has failed before its end does not have it.
         """
         self.inputs.flush()
-        events = [self._workload(is_complete), *read_files(sorted(self.directory.glob("*.jsonl")))]
+        directories = [self.directory, *([self._of_processes] if self._of_processes else [])]
+        files = sorted(it for directory in directories for it in directory.glob("*.jsonl"))
+        events = [self._workload(is_complete), *read_files(files)]
         if self.members.exists():
             events += converted(read_history(self.members))
         self.file.unlink(missing_ok=True)

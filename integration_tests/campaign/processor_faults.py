@@ -90,6 +90,9 @@ class FaultyInstance(RealInstance):
         super().__post_init__()
         self._deaths = self.directory / "deaths"
         self._deaths.mkdir()
+        #: The processes of all processors append their commits and states to files in it.
+        self.history = self.directory / "history"
+        self.history.mkdir()
         path = [str(_HERE / "dying"), str(_HERE.parent), str(_HERE.parent / "connectors")]
         self.environment = {
             **self.environment,
@@ -97,6 +100,7 @@ class FaultyInstance(RealInstance):
             "PYSPARK_PYTHON": sys.executable,
             "STREAMGROUPS_DEATHS": str(self._deaths),
             "STREAMGROUPS_MEMBER": "worker",
+            "STREAMGROUPS_HISTORY": str(self.history),
             "STREAMGROUPS_SABOTAGE": self.sabotaged,
         }
 
@@ -106,9 +110,16 @@ class FaultyInstance(RealInstance):
         """Writes the files of both processors, and defines them."""
         files = self.directory / "processors"
         files.mkdir()
-        (files / "copy.yaml").write_text(copy_text("copy", self.source, self.output))
-        (files / "counts.yaml").write_text(_counts_text(self.source))
+        (files / "copy.yaml").write_text(copy_text("copy", self.source, self.output, self._members_of("copy")))
+        (files / "counts.yaml").write_text(_counts_text(self.source, self._members_of("counts")))
         self.command("processors", "apply", "-f", str(files), "--execute")
+
+    def history_of(self, name: str) -> Path:
+        """The directory of the history of a processor."""
+        return self.directory / f"history-{name}"
+
+    def _members_of(self, name: str) -> Path:
+        return self.history_of(name) / "history" / "members"
 
     def committed(self) -> dict[str, int]:
         """The number of records before the committed offsets of each processor."""
@@ -295,17 +306,24 @@ class FaultyInstance(RealInstance):
         wait_until(condition, f"{what}; see {self.directory}", timeout_s, 0.5)
 
 
-def copy_text(name: str, source: str, output: str) -> str:
-    """The file of a processor that copies a topic, in the order of its partitions."""
+def copy_text(name: str, source: str, output: str, history: Path | None = None) -> str:
+    """The file of a processor that copies a topic, in the order of its partitions.
+
+    Args:
+        name: its name.
+        source: the topic.
+        output: the topic of the copy.
+        history: the directory of the history of its members.
+    """
     return (
-        f"{_head(name, source)}steps:\n  - sql: SELECT key, value, partition FROM input\n"
+        f"{_head(name, source, history)}steps:\n  - sql: SELECT key, value, partition FROM input\n"
         f"sink: {{connection: prod, topic: {output}, transaction_timeout: 10 minutes}}\n"
     )
 
 
-def _counts_text(source: str) -> str:
+def _counts_text(source: str, history: Path) -> str:
     return (
-        f"{_head('counts', source)}replicas: {REPLICAS['counts']}\n"
+        f"{_head('counts', source, history)}replicas: {REPLICAS['counts']}\n"
         "steps:\n"
         "  - sql: SELECT topic, partition, offset, timestamp, cast(key AS string) AS place FROM input\n"
         f"  - windows: {{on: timestamp, by: [place], window: {{tumbling: {SIZE_MS // 1_000} seconds}}, "
@@ -316,11 +334,12 @@ def _counts_text(source: str) -> str:
     )
 
 
-def _head(name: str, source: str) -> str:
+def _head(name: str, source: str, history: Path | None) -> str:
+    recorded = "" if history is None else f", historyDir: {history}"
     return (
         f"name: {name}\n"
         f'source: {{connection: prod, subscribe: {source}, startingOffsets: earliest, maxOffsetsPerTrigger: "2000", '
-        f'kafka.session.timeout.ms: "{SESSION_TIMEOUT_S * 1_000}"}}\n'
+        f'kafka.session.timeout.ms: "{SESSION_TIMEOUT_S * 1_000}"{recorded}}}\n'
         "trigger: {processingTime: 500 milliseconds}\n"
     )
 

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,6 +37,7 @@ from integration_tests.campaign.processor_faults import (
     connections,
     copy_text,
 )
+from integration_tests.campaign.processor_histories import ProcessorHistories, decisions
 from integration_tests.campaign.processor_results import ProcessorResult
 from integration_tests.campaign.processor_turns import SABOTAGES, FaultTurn, fault_turns, revealing_turns
 from integration_tests.campaign.record import add_options, keep
@@ -51,7 +52,7 @@ from integration_tests.campaign.windows import (
     key_of,
     time_ms_of,
 )
-from integration_tests.history.anomalies import INVARIANTS, Decision
+from integration_tests.history.anomalies import Report
 from integration_tests.programs import running_command
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.broker import BROKER_PROPERTIES
@@ -81,6 +82,7 @@ class Verdict:
         orphans: the processes of killed workers that did not end.
         errors: the errors of states.
         stuck: what did not happen in time. Records that were not read are not lost then.
+        reports: the results of the checker of histories, which shares no code with the other parts, by processor.
     """
 
     records: int
@@ -95,6 +97,7 @@ class Verdict:
     orphans: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
+    reports: Mapping[str, Report] = field(default_factory=dict)
 
     @property
     def anomalies(self) -> dict[str, int]:
@@ -112,22 +115,15 @@ class Verdict:
             "errors of states": self.errors,
             STUCK: self.stuck,
         }
-        return {name: len(it) for name, it in found.items() if it}
+        by_history = Counter[str]()
+        for report in self.reports.values():
+            by_history.update(report.counts)
+        return {name: len(it) for name, it in found.items() if it} | by_history
 
     @property
     def invariants(self) -> dict[str, str]:
-        """The decision about each invariant of ``history.anomalies``, by the copies and the rows."""
-        counts = {
-            "I1": len(self.lost) + len(self.windows.missing),
-            "I2": len(self.repeated) + len(self.windows.repeated),
-            "I5": len(self.disordered),
-            "S10": len(self.windows.different) + len(self.errors),
-        }
-        decided = {name: Decision("violated", n) if n else Decision("holds") for name, n in counts.items()}
-        if self.stuck:
-            decided["I1"] = Decision("undecided", reason="not all records were read")
-        without = Decision("undecided", reason="processors have no history")
-        return {name: decided.get(name, without).to_text() for name in INVARIANTS}
+        """The decision about each invariant of ``history.anomalies``."""
+        return {name: it.to_text() for name, it in decisions(self.reports).items()}
 
     @property
     def holds(self) -> bool:
@@ -171,12 +167,17 @@ def campaign(
     Raises:
         AssertionError: if a command or a processor fails.
     """
-    record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of}
+    histories = ProcessorHistories(instance, _TO_THE_END_S)
+    record: dict[str, Any] = {
+        "key_of": key_of,
+        "time_ms_of": time_ms_of,
+        "on_acknowledged": histories.acknowledged,
+    }
     recoveries: list[Recovery] = []
     stuck: list[str] = []
     load = Load(instance.bootstrap, instance.source, partitions=PARTITIONS, per_second=per_second, **record)
     instance.declare()
-    with instance.managed():
+    with instance.managed(), histories.observing():
         instance.command("processors", "start", *REPLICAS, "--wait", "15m")
         try:
             with load:
@@ -187,7 +188,9 @@ def campaign(
                 for number, turn in enumerate(turns, 1):
                     if time.monotonic() > last_fault_s:
                         break
+                    histories.injected(turn)
                     recovery = instance.inject(turn)
+                    histories.healed(turn)
                     recoveries.append(recovery)
                     report(f"{number}: {recovery}")
             produce(instance.bootstrap, instance.source, PARTITIONS, partitions=PARTITIONS, first=CLOSING, **record)
@@ -196,7 +199,7 @@ def campaign(
                 instance.stop(*REPLICAS)
         except NotInTime as e:
             stuck.append(str(e))
-    return _judged(instance, conninfo, load.count, recoveries, stuck)
+    return _judged(instance, conninfo, load.count, recoveries, stuck, histories)
 
 
 def _read_to(instance: FaultyInstance, end: int) -> None:
@@ -209,7 +212,12 @@ def _read_to(instance: FaultyInstance, end: int) -> None:
 
 
 def _judged(
-    instance: FaultyInstance, conninfo: str, count: int, recoveries: Sequence[Recovery], stuck: list[str]
+    instance: FaultyInstance,
+    conninfo: str,
+    count: int,
+    recoveries: Sequence[Recovery],
+    stuck: list[str],
+    histories: ProcessorHistories,
 ) -> Verdict:
     if not (instance.sabotaged or stuck):
         wait_until_no_transaction_is_open(instance.bootstrap, instance.output, 180)
@@ -221,7 +229,7 @@ def _judged(
     with psycopg.connect(conninfo) as db:
         found = db.execute("SELECT start, place, revision, n, total FROM counts").fetchall()
     rows = [json.dumps(dict(zip(("start", "place", "revision", "n", "total"), row, strict=True))) for row in found]
-    windows = compare(rows, count)
+    windows, errors = compare(rows, count), instance.state_errors()
     return Verdict(
         count,
         len(rows),
@@ -233,8 +241,9 @@ def _judged(
         outdated=instance.outdated,
         wrong_members=instance.wrong_members,
         orphans=instance.orphans,
-        errors=instance.state_errors(),
+        errors=errors,
         stuck=stuck,
+        reports=histories.finish([(p, str(number)) for p, number in copies], rows, count, errors),
     )
 
 

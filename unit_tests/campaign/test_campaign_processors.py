@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.campaign import processor_histories
 from integration_tests.campaign import processor_turns as campaign_processor_turns
 from integration_tests.campaign.processor_faults import Recovery
 from integration_tests.campaign.processor_results import ProcessorResult, parse, tables
 from integration_tests.campaign.processor_turns import FAULTS, SABOTAGES, FaultTurn, fault_turns, revealing_turns
 from integration_tests.campaign.processors import Verdict
 from integration_tests.campaign.windows import Differences
+from integration_tests.history.anomalies import Anomaly, Name, Report
 from integration_tests.spark_events import logged_queries
 from unit_tests.campaign.test_sabotages import SABOTAGES as DISABLED
 
@@ -63,6 +65,13 @@ def test_anomalies_have_names() -> None:
     assert wrong.anomalies == {"copies twice": 1, "rows different": 1, "outdated workers run": 1}
     assert not wrong.holds
     assert "0-1 at 5, revision 0" in str(wrong)
+    by_history = Report([Anomaly(Name.LOST_WRITE, "I1", 2, "in-0 from offset 3 to 4")], {}, 9)
+    lost = replace(verdict, reports={"copy": by_history, "counts": Report([], {}, 9)})
+    assert (lost.anomalies, lost.invariants["I1"], lost.holds) == ({"lost write": 2}, "violated: 2", False)
+
+
+def test_the_examples_run() -> None:
+    assert doctest.testmod(processor_histories) == (0, 4)
 
 
 def test_results_are_read_back_and_printed() -> None:
