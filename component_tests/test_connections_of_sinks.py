@@ -16,7 +16,7 @@ from component_tests.object_store import BUCKET, ObjectStore
 from component_tests.postgres_process import P0, execute
 from streamgroups.connections.config_file import load_connections
 from streamgroups.connections.variants import DeltaConnection, PostgresConnection
-from streamgroups.errors import NotAuthorized
+from streamgroups.errors import LoginRejected
 from streamgroups_sinks.delta.probe import probe_location
 from streamgroups_sinks.delta.sink import DeltaSink
 from streamgroups_sinks.postgres.probe import probe_database
@@ -53,7 +53,7 @@ def test_P3_a_table_is_written_with_a_connection(postgres: str, password: Path) 
     staged = postgres_process.stage(sink, pa.RecordBatch.from_pydict({"id": [1, 2]}))
     assert sum(it.n_rows for it in staged) == 2
     password.write_text(WRONG)
-    with pytest.raises(NotAuthorized, match="authentication failed") as raised, sink.open("billing"):
+    with pytest.raises(LoginRejected, match="authentication failed") as raised, sink.open("billing"):
         pass
     assert WRONG not in str(raised.value)
 
@@ -95,7 +95,7 @@ def test_P3_a_test_of_a_database(postgres: str, password: Path) -> None:
     finally:
         execute(postgres, f"ALTER ROLE {WITH_PASSWORD} RESET ALL")
     password.write_text(WRONG)
-    with pytest.raises(NotAuthorized, match="authentication failed") as raised:
+    with pytest.raises(LoginRejected, match="authentication failed") as raised:
         probe_database(warehouse, [], writes=False)
     assert WRONG not in str(raised.value)
 

@@ -17,6 +17,7 @@ from component_tests.postgres_process import GROUP, P0, execute, offsets, open_a
 from streamgroups.errors import (
     InvalidOption,
     LedgerConflict,
+    LoginRejected,
     NotAuthorized,
     RecordRejected,
     SinkRejected,
@@ -255,10 +256,10 @@ def test_appending_needs_no_more_than_insert(postgres: str, role: str) -> None:
 
 def test_a_password_is_required_and_never_shown(postgres: str) -> None:
     wrong = make_conninfo(postgres, user=WITH_PASSWORD, password="geheim")
-    with pytest.raises(NotAuthorized, match=r"password authentication failed.*Check user and password") as rejected:
+    with pytest.raises(LoginRejected, match=r"password authentication failed.*Check user and password") as rejected:
         sink(wrong).begin(SCHEMA, token())
     assert "geheim" not in repr(rejected.getrepr(style="short"))
-    with pytest.raises(NotAuthorized, match="password"):
+    with pytest.raises(LoginRejected, match="password"):
         sink(make_conninfo(postgres, user=WITH_PASSWORD)).begin(SCHEMA, token())
     right = make_conninfo(postgres, user=WITH_PASSWORD, password=PASSWORD)
     with pytest.raises(NotAuthorized, match="not authorized to create tables in schema 'public'"):

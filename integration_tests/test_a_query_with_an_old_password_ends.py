@@ -7,7 +7,7 @@ import time
 import pytest
 
 from integration_tests.secured_brokers import LOGIN, Listeners
-from streamgroups.errors import NotAuthorized
+from streamgroups.errors import LoginRejected
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.member import KafkaMember
@@ -34,14 +34,14 @@ def test_a_join_ends_with_the_rejection_of_its_login(client: ClientConfig, group
         login_rejection=KafkaCluster(client).login_rejection,
     )
     member = KafkaMember(settings, lambda _: {})
-    with pytest.raises(NotAuthorized, match="authentication failed"):
+    with pytest.raises(LoginRejected, match="authentication failed"):
         member.join(_JOIN_MS)
     member.close()
 
 
 def test_requests_of_a_query_end_with_the_rejection_of_its_login(client: ClientConfig) -> None:
     began_s = time.monotonic()
-    with pytest.raises(NotAuthorized, match="authentication failed"):
+    with pytest.raises(LoginRejected, match="authentication failed"):
         KafkaCluster(client).topics()
     # It is not the first rejection, which may be an outage of the service that verifies logins.
     assert 15 <= time.monotonic() - began_s < _OUTAGE_S

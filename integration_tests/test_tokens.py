@@ -25,7 +25,7 @@ from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
 from integration_tests.token_issuer import CLIENT_ID, CLIENT_SECRET, TokenIssuer, token_issuer
 from integration_tests.token_providers import DIRECTORY, SECRET_OF_PROVIDER
-from streamgroups.errors import InvalidOption, NotAuthorized, TokenUnavailable
+from streamgroups.errors import InvalidOption, LoginRejected, TokenUnavailable
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_cli.exits import ExitCode
 from streamgroups_kafka import native
@@ -194,7 +194,7 @@ def test_a_provider_without_a_token(
 def test_an_endpoint_without_a_token(broker: TokenListeners, issuer: TokenIssuer, client: type) -> None:
     wrong = {"client.secret": "wrong horse"}
     with pytest.raises(
-        NotAuthorized, match=r"401 invalid_client.*Check 'kafka\.sasl\.oauthbearer\.client\.id'"
+        LoginRejected, match=r"401 invalid_client.*Check 'kafka\.sasl\.oauthbearer\.client\.id'"
     ) as raised:
         client(config(broker, credentials(issuer, **wrong)))
     assert "horse" not in str(raised.value)

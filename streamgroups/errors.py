@@ -10,7 +10,8 @@ the error as the cause of a failed query::
     ├── BrokerUnreachable       no broker answered in time                                  (retriable)
     ├── UnknownTopic            a topic or partition does not exist
     ├── UnknownGroup            a consumer group does not exist
-    ├── NotAuthorized           a broker or sink rejected the login, or a permission is missing
+    ├── NotAuthorized           this user lacks a permission
+    ├── LoginRejected           a broker, a sink or a service rejected the login
     ├── TokenUnavailable        a token provider or a token endpoint returned no valid token  (retriable)
     ├── GroupRejected           the current use of the group does not permit the operation
     ├── ProgramMismatch         the group belongs to another program
@@ -168,7 +169,11 @@ class UnknownGroup(StreamGroupsError):
 
 
 class NotAuthorized(StreamGroupsError):
-    """The broker or a sink rejected the login, or the user lacks a permission."""
+    """The user lacks a permission of the broker or of a sink."""
+
+
+class LoginRejected(StreamGroupsError):
+    """The brokers, a sink, a token endpoint or a schema registry rejected the login: its password, token or certificate."""
 
 
 class TokenUnavailable(StreamGroupsError):

@@ -240,6 +240,7 @@ class ResetParticipation(Resets):
         try:
             return job(self._place)
         except NotAuthorized as e:
+            # A rejected login is another error: it can be an outage.
             self._off = True
             logger.warning("The offsets of group '%s' cannot be reset while this query runs: %s", self._group_id, e)
         except StreamGroupsError as e:

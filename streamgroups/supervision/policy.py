@@ -19,6 +19,7 @@ from streamgroups.errors import (
     DataLoss,
     InvalidOption,
     InvalidProcessor,
+    LoginRejected,
     NotAuthorized,
     OffsetFormat,
     PositionsDiffer,
@@ -55,7 +56,7 @@ NEVER_PASS: frozenset[type[StreamGroupsError]] = frozenset(
 )
 #: Before the first success these are mistakes in the settings. Later they can be maintenance of the cluster.
 NEVER_PASS_AT_FIRST: frozenset[type[StreamGroupsError]] = frozenset(
-    {NotAuthorized, UnknownTopic, UnknownGroup, SinkRejected, SchemaRejected}
+    {NotAuthorized, LoginRejected, UnknownTopic, UnknownGroup, SinkRejected, SchemaRejected}
 )
 
 #: The maximum part that is added to a wait, so that queries that fail together do not restart together.

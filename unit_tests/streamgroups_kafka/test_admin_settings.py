@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamgroups.errors import InvalidOption, NotAuthorized
+from streamgroups.errors import InvalidOption, LoginRejected
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.admin import unsupported_requests
 from streamgroups_kafka.admin.connection_settings import admin_settings
@@ -75,7 +75,7 @@ def test_a_token_whose_end_is_not_known_is_no_login(
     url, granted = endpoint
     granted.update(access_token="t", expires_in=expires_in)
     other = {"sasl.oauthbearer.token.endpoint.url": url, "sasl.oauthbearer.scope": repr(expires_in)}
-    with pytest.raises(NotAuthorized, match="The token endpoint returned no token"):
+    with pytest.raises(LoginRejected, match="The token endpoint returned no token"):
         admin_settings(config(CLIENT, other), timeout_s=1)
     granted.update(expires_in="3600")
     other["sasl.oauthbearer.scope"] += "again"

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, ConsumerGroupType, KafkaError, KafkaException
 
+from streamgroups.errors import LoginRejected
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.admin import cluster, replaced_client
+from streamgroups_kafka.admin import cluster, replaced_client, unsupported_requests
 from streamgroups_kafka.client.config import ClientConfig
 from unit_tests.scripted_consumer import ScriptedConsumer
 
@@ -116,3 +117,24 @@ def test_a_call_without_partitions_closes_the_connected_consumer(
 ) -> None:
     assert connected.committed("billing", []) == {}
     assert [it.closed for it in consumers] == [True]
+
+
+@pytest.mark.parametrize("are_all", [True, False])
+def test_S7_a_rejected_login_does_not_end_the_detection_of_truncations(
+    monkeypatch: pytest.MonkeyPatch, are_all: bool
+) -> None:
+    """A login that only librdkafka supports does: librdkafka's new client is accepted."""
+    tested, partition = new_cluster(monkeypatch), TopicPartition("flights", 0)
+    rejection = LoginRejected("The ends of leader epochs: authentication failed.")
+
+    def rejected(*_: object) -> dict[TopicPartition, int]:
+        raise rejection
+
+    monkeypatch.setattr(unsupported_requests, "epoch_ends", rejected)
+    monkeypatch.setattr(tested._login, "rejection", lambda: rejection if are_all else None)
+    monkeypatch.setattr(tested._login, "judged", lambda error: error)
+    if are_all:
+        with pytest.raises(LoginRejected):
+            tested.epoch_ends({partition: 3}, {partition: 4})
+    else:
+        assert tested.epoch_ends({partition: 3}, {partition: 4}) == {}

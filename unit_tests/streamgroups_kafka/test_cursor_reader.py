@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 import pytest
 from confluent_kafka import KafkaError
 
-from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut
+from streamgroups.errors import DataLoss, LoginRejected, NotAuthorized, ReadTimedOut
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch
@@ -223,7 +223,7 @@ def test_a_record_that_does_not_arrive_is_an_error_with_its_cause(
 def test_a_login_that_is_rejected_is_not_waited_for(reading: Reading) -> None:
     reading.hold(P0, 0, 4)
     reading.consumer.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION))
-    with pytest.raises(NotAuthorized):
+    with pytest.raises(LoginRejected):
         reading.read({P0: 3})
 
 
@@ -231,7 +231,7 @@ def test_a_login_that_is_rejected_once_fails_one_request(reading: Reading) -> No
     """A new password or certificate can reach some brokers later than the clients."""
     reading.hold(P0, 0, 4)
     reading.consumer.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION))
-    with pytest.raises(NotAuthorized):
+    with pytest.raises(LoginRejected):
         reading.read({P0: 3})
     reading.consumer.then(lambda: records(P0, 3)[0])
     assert reading.read({P0: 3})[0] == [(0, 3)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
-from streamgroups.errors import BrokerUnreachable
+from streamgroups.errors import BrokerUnreachable, LoginRejected
 from streamgroups_kafka.admin import replaced_client
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.instances import entry_reader
@@ -66,3 +66,11 @@ def test_a_leader_that_does_not_respond_is_replaced(monkeypatch: pytest.MonkeyPa
     with pytest.raises(BrokerUnreachable):
         tested.read_to_end(1)
     assert tested.read_to_end(1) == []
+
+
+def test_a_login_that_all_brokers_reject_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    tested = reader(ScriptedAdmin(KafkaError(KafkaError._TIMED_OUT)), monkeypatch)
+    rejection = LoginRejected("The cluster could not be read: authentication failed.")
+    monkeypatch.setattr(tested._login, "judged", lambda _: rejection)
+    with pytest.raises(LoginRejected):
+        tested.read_to_end(1)

@@ -14,6 +14,7 @@ from streamgroups.errors import (
     FencedMember,
     GroupRejected,
     InvalidOption,
+    LoginRejected,
     NotAuthorized,
     RecordRejected,
     StreamGroupsError,
@@ -46,7 +47,8 @@ def _kafka(name: str, *args: object) -> KafkaError:
         (BrokerUnreachable, "REBALANCE_IN_PROGRESS UNSTABLE_OFFSET_COMMIT"),
         (UnknownTopic, "UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION UNKNOWN_TOPIC_ID TOPIC_EXCEPTION"),
         (NotAuthorized, "TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED"),
-        (NotAuthorized, "SASL_AUTHENTICATION_FAILED _AUTHENTICATION _SSL TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        (NotAuthorized, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        (LoginRejected, "SASL_AUTHENTICATION_FAILED _AUTHENTICATION _SSL UNSUPPORTED_SASL_MECHANISM"),
         (FencedMember, "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID STALE_MEMBER_EPOCH"),
         (FencedMember, "FENCED_MEMBER_EPOCH UNRELEASED_INSTANCE_ID _MAX_POLL_EXCEEDED PRODUCER_FENCED"),
         (GroupRejected, "INCONSISTENT_GROUP_PROTOCOL GROUP_ID_NOT_FOUND NON_EMPTY_GROUP GROUP_MAX_SIZE_REACHED"),
@@ -66,10 +68,10 @@ def test_codes_become_our_errors(error: type[StreamGroupsError], names: str) -> 
 @pytest.mark.parametrize(
     ("alert", "error"),
     [
-        ("ssl/tls alert bad certificate: SSL alert number 42", NotAuthorized),
-        ("tlsv13 alert certificate required: SSL alert number 116", NotAuthorized),
-        ("tlsv1 alert unknown ca: SSL alert number 48", NotAuthorized),
-        ("sslv3 alert certificate expired: SSL alert number 45", NotAuthorized),
+        ("ssl/tls alert bad certificate: SSL alert number 42", LoginRejected),
+        ("tlsv13 alert certificate required: SSL alert number 116", LoginRejected),
+        ("tlsv1 alert unknown ca: SSL alert number 48", LoginRejected),
+        ("sslv3 alert certificate expired: SSL alert number 45", LoginRejected),
         ("tlsv1 alert internal error: SSL alert number 80", BrokerUnreachable),
         ("no route to certificate.example", BrokerUnreachable),
     ],
@@ -79,7 +81,7 @@ def test_a_tls_alert_after_the_handshake(alert: str, error: type[StreamGroupsErr
         _kafka("_TRANSPORT", f"Receive failed: error:0A:SSL routines::{alert}"), "Reading"
     )
     assert type(from_confluent) is error
-    assert ("ssl.keystore.location" in (from_confluent.remedy or "")) is (error is NotAuthorized)
+    assert ("ssl.keystore.location" in (from_confluent.remedy or "")) is (error is LoginRejected)
 
 
 @pytest.mark.parametrize("name", EVERY_CODE)
@@ -150,7 +152,7 @@ def test_the_command_names_each_topic() -> None:
 )
 def test_a_rejected_token_names_its_provider(text: str) -> None:
     from_confluent = to_streamgroups_error(_kafka("_AUTHENTICATION", text), "Reading")
-    assert type(from_confluent) is NotAuthorized
+    assert type(from_confluent) is LoginRejected
     assert "Check 'kafka.sasl.oauthbearer.token.provider'" in from_confluent.remedy
 
 
@@ -189,9 +191,9 @@ def test_the_clients_text_is_redacted() -> None:
             RETRY,
             "NOT_COORDINATOR COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE _TRANSPORT _TIMED_OUT",
         ),
-        (RETRY, "REQUEST_TIMED_OUT _ALL_BROKERS_DOWN UNSTABLE_OFFSET_COMMIT _WAIT_COORD"),
+        (RETRY, "REQUEST_TIMED_OUT _ALL_BROKERS_DOWN UNSTABLE_OFFSET_COMMIT _WAIT_COORD _AUTHENTICATION"),
         (FENCED, "UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID FENCED_MEMBER_EPOCH _ASSIGNMENT_LOST PRODUCER_FENCED"),
-        (FATAL, "GROUP_AUTHORIZATION_FAILED TOPIC_AUTHORIZATION_FAILED OFFSET_METADATA_TOO_LARGE _AUTHENTICATION"),
+        (FATAL, "GROUP_AUTHORIZATION_FAILED TOPIC_AUTHORIZATION_FAILED OFFSET_METADATA_TOO_LARGE"),
         (FATAL, "INVALID_COMMIT_OFFSET_SIZE INVALID_GROUP_ID UNSUPPORTED_VERSION UNKNOWN"),
     ],
 )

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaError
 
+from streamgroups import login_outage
 from streamgroups.errors import (
     BrokerUnreachable,
     FencedMember,
     GroupRejected,
+    LoginRejected,
     NotAuthorized,
     ProgramMismatch,
     StreamGroupsError,
@@ -233,17 +235,40 @@ def rejected_login(run: Run, text: str = "invalid credentials") -> Step:
 def test_a_login_that_one_broker_rejects_is_repeated(run: Run) -> None:
     run.consumer.stored = stored(5)
     assert run.go(rejected_login(run), run.consumer.assign_all(P0), lambda: None) is None
-    assert run.state.is_login_rejected
+    assert not run.state.is_login_rejected, "another broker accepts it"
     assert "invalid credentials" in run.state.last_error
+
+
+@pytest.mark.parametrize("is_at_a_commit", [True, False])
+def test_a_member_that_has_joined_fails_if_all_brokers_reject_its_login(
+    run: Run, monkeypatch: pytest.MonkeyPatch, is_at_a_commit: bool
+) -> None:
+    monkeypatch.setattr(login_outage, "PERMANENT_AFTER_MS", 0)
+    rejection = LoginRejected("Group 'airline': authentication failed.")
+    run.adapt(login_rejection=lambda: rejection)
+    run.consumer.stored = stored(5)
+    if is_at_a_commit:
+        run.consumer.rejections.append(KafkaError._AUTHENTICATION)
+        steps = [lambda: run.state.commit_soon({P0: 6})]
+    else:
+        steps = [rejected_login(run)]
+    assert run.go(run.consumer.assign_all(P0), *steps, lambda: None) is rejection
+
+
+def test_a_short_rejection_of_a_login_is_an_outage(run: Run) -> None:
+    run.adapt(login_rejection=lambda: LoginRejected("Group 'airline': authentication failed."))
+    run.consumer.stored = stored(5)
+    assert run.go(run.consumer.assign_all(P0), rejected_login(run), lambda: None, lambda: None) is None
+    assert run.state.is_login_rejected
 
 
 @pytest.mark.parametrize("are_all", [True, False])
 def test_a_join_ends_if_all_brokers_reject_its_login(run: Run, are_all: bool) -> None:
-    rejection = NotAuthorized("Group 'airline': authentication failed.")
+    rejection = LoginRejected("Group 'airline': authentication failed.")
     run.adapt(login_rejection=lambda: rejection if are_all else None)
     run.consumer.then(rejected_login(run))
     member = KafkaMember(run.settings, run._first, run.history)
-    with pytest.raises(NotAuthorized if are_all else GroupRejected):
+    with pytest.raises(LoginRejected if are_all else GroupRejected):
         member.join(3_000)
     member.close()
 

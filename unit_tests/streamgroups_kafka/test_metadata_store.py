@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized
+from streamgroups.errors import BrokerUnreachable, GroupRejected, LoginRejected, NotAuthorized
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.admin import metadata_store as module
@@ -158,3 +158,14 @@ def test_a_commit_that_never_returns_is_an_error(
             metadata_store.write("g", {P0: Committed(1)})
     finally:
         released.set()
+
+
+def test_a_login_that_all_brokers_reject_is_named(consumers: Consumers, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumers.of["airline"] = consumer = ScriptedConsumer()
+    consumer.rejections.append(KafkaError._TIMED_OUT)
+    metadata_store = KafkaMetadataStore(CONFIG, retry_timeout_s=0.0)
+    rejection = LoginRejected("The cluster could not be read: authentication failed.")
+    monkeypatch.setattr(metadata_store._login, "judged", lambda _: rejection)
+    with pytest.raises(LoginRejected):
+        metadata_store.write("airline", {P0: Committed(5)})
+    metadata_store.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroups.errors import NotAuthorized
+from streamgroups.errors import LoginRejected
 from streamgroups_kafka.admin.connection_settings import admin_settings
 from streamgroups_kafka.client.client_credentials import ClientCredentials
 from streamgroups_kafka.client.config import ClientConfig
@@ -20,5 +20,5 @@ def test_a_peer_cannot_announce_more_memory_than_librdkafka_accepts() -> None:
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"\xff", b'{"access_token": "t", "expires_in": Infinity}', b"7"])
 def test_an_answer_that_is_no_token_is_rejected(body: bytes) -> None:
     endpoint = object.__new__(ClientCredentials)
-    with pytest.raises(NotAuthorized, match="returned no token"):
+    with pytest.raises(LoginRejected, match="returned no token"):
         ClientCredentials._token(endpoint, body, 0)

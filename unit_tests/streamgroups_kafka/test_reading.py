@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from streamgroups import login_outage
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import gaps_group_of
-from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError, UnknownTopic
+from streamgroups.errors import DataLoss, LoginRejected, NotAuthorized, ReadTimedOut, StreamGroupsError, UnknownTopic
 from streamgroups.fakes import FakeAdmin, FakeCluster
 from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -358,10 +359,26 @@ def test_what_will_not_pass_is_an_error_at_once(
         go(Fetched((False, [(P0, KafkaError(code))])), OffsetRange(P0, 0, 5))
 
 
-def test_a_login_that_is_rejected_ends_the_reading_when_nothing_comes(go: Callable[..., Fetched]) -> None:
+def test_a_login_that_is_rejected_for_too_long_ends_the_reading(
+    go: Callable[..., Fetched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login_outage, "PERMANENT_AFTER_MS", 0)
     rejected = (False, [(None, KafkaError(KafkaError._AUTHENTICATION))])
-    with pytest.raises(NotAuthorized):
+    with pytest.raises(LoginRejected):
         go(Fetched(rejected, (False, ())), OffsetRange(P0, 0, 5))
+
+
+@pytest.mark.parametrize("permanent_after_ms", [0, 15_000])
+def test_a_login_that_one_broker_rejects_does_not_end_the_reading(
+    go: Callable[..., Fetched], monkeypatch: pytest.MonkeyPatch, permanent_after_ms: int
+) -> None:
+    """Another broker accepts it, or the same one a moment later: records arrive."""
+    monkeypatch.setattr(login_outage, "PERMANENT_AFTER_MS", permanent_after_ms)
+    rejected = [(None, KafkaError(KafkaError._AUTHENTICATION))]
+    steps = [(True, rejected), (True, ()), (False, ()), (True, ())]
+    if permanent_after_ms:
+        steps = [(False, rejected), (False, ()), (True, ())]
+    go(Fetched(*steps), OffsetRange(P0, 0, 5))
 
 
 def test_a_broker_that_repeats_one_error_makes_no_progress(go: Callable[..., Fetched]) -> None:

@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streamgroups.errors import BrokerUnreachable, NotAuthorized, UnknownGroup, UnknownTopic
+from streamgroups import login_outage
+from streamgroups.errors import BrokerUnreachable, LoginRejected, NotAuthorized, UnknownGroup, UnknownTopic
 from streamgroups.groups.lag import PartitionError
 from streamgroups.partitions import Bounds, StampedOffset, TopicPartition
 from streamgroups.ports import Committed
@@ -365,3 +366,18 @@ def test_G17_an_error_at_the_end_offset_is_not_the_end(monkeypatch: pytest.Monke
     fetched: list[Message] = [*records(P0, 0), Message(P0, 2, failure=failed.failure), *records(P0, 1), end_of(P0, 2)]
     monkeypatch.setattr(stored_records, "Consumer", ScriptedConsumer(fetched=deque(fetched)))
     assert [it.offset for it in stored_records.stored_records(CONFIG, {P0: 0}, {P0: 2})] == [0, 1]
+
+
+@pytest.mark.parametrize("ends", [{P0: 2}, None])
+def test_a_read_ends_if_its_login_is_rejected_for_too_long(
+    monkeypatch: pytest.MonkeyPatch, ends: dict[TopicPartition, int] | None
+) -> None:
+    """librdkafka repeats a rejected login, and the consumer returns neither records nor an error."""
+    monkeypatch.setattr(login_outage, "PERMANENT_AFTER_MS", 0)
+    consumer = ScriptedConsumer(fetched=deque(records(P0, 0)))
+    monkeypatch.setattr(stored_records, "Consumer", consumer)
+    found = stored_records.stored_records(CONFIG, {P0: 0}, ends)
+    assert next(found).offset == 0
+    consumer.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
+    with pytest.raises(LoginRejected, match="invalid credentials"):
+        next(found)

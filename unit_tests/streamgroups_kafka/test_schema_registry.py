@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from streamgroups.decoding.registry import SchemaRegistry
-from streamgroups.errors import InvalidOption, NotAuthorized, RegistryUnreachable, SchemaRejected
+from streamgroups.errors import InvalidOption, LoginRejected, RegistryUnreachable, SchemaRejected
 from streamgroups_kafka.schema_registry.client import RegistryClient, client_of, secrets_of
 from streamgroups_testkit.schema_registry import FakeSchemaRegistry
 from unit_tests.registry_contract import RegistryContract
@@ -160,7 +160,7 @@ def test_P3_a_login_is_sent_and_never_shown() -> None:
         right = SchemaRegistry(server.url, {**AT_ONCE, "basic.auth.user.info": "carol:hunter2"})
         assert RegistryClient(right).by_id(added, "AVRO") is not None
         wrong = SchemaRegistry(server.url, {**AT_ONCE, "basic.auth.user.info": "carol:hunter3"})
-        with pytest.raises(NotAuthorized) as error:
+        with pytest.raises(LoginRejected) as error:
             RegistryClient(wrong).by_id(added, "AVRO")
     for shown in (repr(wrong), str(wrong), str(error.value)):
         assert "hunter" not in shown

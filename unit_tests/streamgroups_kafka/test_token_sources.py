@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamgroups.errors import InvalidOption, NotAuthorized, TokenUnavailable
+from streamgroups.errors import InvalidOption, LoginRejected, TokenUnavailable
 from streamgroups.fakes import FakeClock
 from streamgroups.tokens import OAuthBearerToken
 from streamgroups_kafka.client.client_credentials import ClientCredentials
@@ -125,8 +125,8 @@ def test_a_clock_that_is_set_back_does_not_prolong_a_failure(
 
 
 def test_an_error_of_the_library_keeps_its_class(source: TokenSource, provider: Provider) -> None:
-    provider.failure = NotAuthorized("The client hunter2 is unknown.", remedy="Check it.")
-    with pytest.raises(NotAuthorized, match=r"The client \*\*\* is unknown"):
+    provider.failure = LoginRejected("The client hunter2 is unknown.", remedy="Check it.")
+    with pytest.raises(LoginRejected, match=r"The client \*\*\* is unknown"):
         source.current()
 
 
@@ -189,12 +189,12 @@ def endpoint() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "error", "text"),
     [
-        (400, NotAuthorized, "400 invalid_scope: .*Check 'kafka.sasl.oauthbearer.client.id'.*scope"),
-        (302, NotAuthorized, "302 invalid_scope"),
-        (307, NotAuthorized, "307 invalid_scope"),
+        (400, LoginRejected, "400 invalid_scope: .*Check 'kafka.sasl.oauthbearer.client.id'.*scope"),
+        (302, LoginRejected, "302 invalid_scope"),
+        (307, LoginRejected, "307 invalid_scope"),
         (429, TokenUnavailable, "429 invalid_scope"),
         (503, TokenUnavailable, "503 invalid_scope.*Check 'kafka.sasl.oauthbearer.token.endpoint.url'"),
-        (200, NotAuthorized, "returned no token: KeyError"),
+        (200, LoginRejected, "returned no token: KeyError"),
     ],
 )
 def test_the_answer_of_a_token_endpoint(

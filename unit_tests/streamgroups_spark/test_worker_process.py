@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from streamgroups.errors import BrokerUnreachable, FencedMember, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, FencedMember, LoginRejected, StreamGroupsError
 from streamgroups.fakes import FakeClock
 from streamgroups.fakes.instance_log import FakeEntryReader, FakeInstanceLog
 from streamgroups.instances.entries import (
@@ -186,6 +186,28 @@ def test_a_worker_without_a_lease_stops_its_queries_and_starts_them_again() -> N
         process.wait(lambda: process.queries[0].is_stopping, "it stops")
         process.writer.is_reachable = True
         process.wait(lambda: len(process.queries) == 2, "it runs again")
+
+
+def test_a_worker_whose_login_is_rejected_ends_after_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its processors have stopped, and another worker reads the new password."""
+    process = Process()
+    reader = process.log.reader()
+    monkeypatch.setattr(process.log, "reader", lambda: reader)
+
+    def rejected(_: float) -> list[Entry]:
+        raise LoginRejected("Topic 'board' could not be read: authentication failed.")
+
+    with process.running():
+        process.wait(lambda: Observed.RUNNING in process.states(), "it runs")
+        process.writer.is_reachable = False
+        monkeypatch.setattr(reader, "poll", rejected)
+        monkeypatch.setattr(reader, "read_to_end", rejected)
+        process.clock.advance(3_000)
+        assert not process.queries[0].is_stopping
+        process.clock.advance(6_000)
+        process.wait(lambda: process.error, "it ends")
+    assert process.queries[0].is_stopping
+    assert isinstance(process.error, LoginRejected)
 
 
 def test_a_worker_that_was_declared_dead_in_a_pause_writes_no_heartbeat() -> None:

@@ -9,6 +9,7 @@ KIP-1043 (the error code for a group that does not exist).
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -26,7 +27,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 from tenacity import stop_after_attempt, stop_after_delay, stop_all
 
-from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized, StreamGroupsError, UnknownTopic
+from streamgroups.errors import BrokerUnreachable, GroupRejected, LoginRejected, StreamGroupsError, UnknownTopic
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import LogEnds, TopicPartition
@@ -34,7 +35,7 @@ from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.leader_offsets import is_there, refreshed_leaders, request_offsets, retried, topics_in
-from streamgroups_kafka.admin.rejected_login import RejectedLogin
+from streamgroups_kafka.admin.rejected_login import RejectedLogin, is_response
 from streamgroups_kafka.admin.replaced_client import ReplacedClient
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
@@ -42,6 +43,8 @@ from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.partition_conversion import committed_offsets, from_confluent
 from streamgroups_kafka.client.responses import PartRejected, topics_of
+
+logger = logging.getLogger(__name__)
 
 #: The timeout of one request, including the connection. A user waits this long for the error of an unreachable broker.
 REQUEST_TIMEOUT_S = 10.0
@@ -114,8 +117,8 @@ class KafkaCluster:
             self._clients.current.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)
             self._connected[group_id] = self._new_consumer(group_id)
 
-    def login_rejection(self) -> NotAuthorized | None:
-        """Returns why all brokers reject the login of a new client; ``None`` if one accepts it, or none responds."""
+    def login_rejection(self) -> LoginRejected | None:
+        """Returns why all brokers reject the login of a new client; ``None`` if one may accept it."""
         return self._login.rejection()
 
     def check_reachable(self) -> None:
@@ -123,14 +126,15 @@ class KafkaCluster:
 
         Raises:
             BrokerUnreachable: if no broker responds before the timeout.
-            NotAuthorized: if authentication fails, or the TLS handshake.
+            LoginRejected: if authentication fails, or the TLS handshake.
             GroupRejected: if the brokers do not support the group protocol.
         """
         what = f"The cluster at {self._config.get('bootstrap.servers')}"
         try:
             metadata = self._once(what, lambda admin: admin.list_topics(timeout=REQUEST_TIMEOUT_S))
         except BrokerUnreachable:
-            rejection = self.login_rejection()
+            # One address of several can be wrong at a start.
+            rejection = self._login.first_rejection()
             if rejection is None:
                 raise
         else:
@@ -205,8 +209,17 @@ class KafkaCluster:
         with KAFKA_PYTHON:
             from streamgroups_kafka.admin.unsupported_requests import epoch_ends
 
-        what = f"The leader epochs of {topics_in(leader_epochs)}"
-        return self._try(what, lambda _: epoch_ends(self._config, leader_epochs, current))
+        def request(_: AdminClient) -> dict[TopicPartition, int]:
+            try:
+                return epoch_ends(self._config, leader_epochs, current)
+            except LoginRejected as e:
+                if self._login.rejection() is not None:
+                    raise
+                # Only librdkafka supports this login.
+                logger.warning("A truncation of the log is not detected after this change of leaders. %s", e)
+                return {}
+
+        return self._try(f"The leader epochs of {topics_in(leader_epochs)}", request)
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.high_watermarks`."""
@@ -353,32 +366,27 @@ class KafkaCluster:
             ) from e
 
     def _try(self, what: str, request: Callable[[AdminClient], _T], group: str | None = None) -> _T:
-        result: _T = self._retrying(self._attempt, what, request, group)
+        result: _T = self._retrying(self._once, what, request, group, is_retried=True)
         return result
-
-    def _attempt(self, what: str, request: Callable[[AdminClient], _T], group: str | None) -> _T:
-        try:
-            response = self._once(what, request, group)
-        except BrokerUnreachable as e:
-            raise self._login.judged(e) from None
-        self._login.succeeded()
-        return response
 
     def _translated(
         self, error: KafkaError, what: str, *, group: str | None = None, topic: str | None = None
     ) -> StreamGroupsError:
         return to_streamgroups_error(error, what, group=group, topic=topic, redact=self._config.redact)
 
-    def _once(self, what: str, request: Callable[[AdminClient], _T], group: str | None = None) -> _T:
+    def _once(
+        self, what: str, request: Callable[[AdminClient], _T], group: str | None = None, *, is_retried: bool = False
+    ) -> _T:
         error: StreamGroupsError
-        admin = self._clients.current
+        admin, had_no_response = self._clients.current, True
         try:
             answer = request(admin)
         except KafkaException as e:
             error = self._translated(e.args[0], f"{what} could not be read", group=group, topic=topics_of(e))
+            had_no_response = not is_response(e.args[0])
             if e.args[0].code() in _NEEDS_NEW_CLIENT:
                 self._clients.replace(admin)
-        except BrokerUnreachable as e:
+        except (BrokerUnreachable, LoginRejected) as e:
             # The leader is gone, or does not respond. Without a new client, the next request has the same leader.
             error = e
             self._clients.replace(admin)
@@ -387,6 +395,8 @@ class KafkaCluster:
             return answer
         if isinstance(error, BrokerUnreachable):
             self._log.failed(error.what)
+        if is_retried and had_no_response and isinstance(error, BrokerUnreachable | LoginRejected):
+            error = self._login.judged(error)
         # Not raised from the client's error, which is not redacted.
         try:
             raise error

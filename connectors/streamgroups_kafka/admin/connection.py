@@ -21,7 +21,7 @@ import kafka.errors
 from confluent_kafka import KafkaError
 from kafka.errors import KafkaTimeoutError
 
-from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, GroupRejected, LoginRejected, StreamGroupsError
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.connection_settings import admin_settings
 from streamgroups_kafka.client.config import ClientConfig
@@ -61,7 +61,7 @@ class AdminSession:
     Raises:
         InvalidOption: if the configuration is invalid.
         BrokerUnreachable: if no broker responds before the timeout.
-        NotAuthorized: if authentication fails.
+        LoginRejected: if authentication fails.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ def _why_not(config: ClientConfig, timeout_s: float, waits_for_listener: bool) -
     found = probe_cluster(config, timeout_s=timeout_s)
     if not isinstance(found, ClusterUnreachable):
         return _Diagnosis(BrokerUnreachable(""), is_final=False)
-    error = (NotAuthorized if found.final else BrokerUnreachable)(found.what, remedy=found.remedy)
+    error = (LoginRejected if found.final else BrokerUnreachable)(found.what, remedy=found.remedy)
     return _Diagnosis(error, found.final or (found.no_listener and not waits_for_listener))
 
 

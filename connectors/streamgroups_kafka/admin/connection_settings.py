@@ -42,7 +42,7 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
     Raises:
         InvalidOption: if the configuration needs a feature that only librdkafka has.
         TokenUnavailable: if there is no token for OAUTHBEARER.
-        NotAuthorized: if the token endpoint rejects the client.
+        LoginRejected: if the token endpoint rejects the client.
 
     >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
     >>> settings = admin_settings(config, timeout_s=2)

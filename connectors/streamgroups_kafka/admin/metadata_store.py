@@ -17,10 +17,11 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRejected
+from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRejected, LoginRejected, StreamGroupsError
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.retry import retrying
+from streamgroups_kafka.admin.rejected_login import RejectedLogin, is_response
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
@@ -51,6 +52,7 @@ class KafkaMetadataStore:
         self._retrying = retrying(retry_timeout_s, every_s=0.1)
         self._owner = OwnerThread("streamgroups-metadata")
         self._log = client_log(config.get("bootstrap.servers"))
+        self._login = RejectedLogin(config)
         self._consumers: OrderedDict[str, Consumer] = OrderedDict()
 
     def connect(self, *group_ids: str) -> None:
@@ -100,10 +102,7 @@ class KafkaMetadataStore:
             try:
                 answer = request()
             except KafkaException as e:
-                specific = self._specific_error(e.args[0], group_id)
-                error = to_streamgroups_error(
-                    specific, what, group=group_id, topic=topics_of(e), redact=self._config.redact
-                )
+                error = self._translated(e, what, group_id)
             else:
                 self._log.succeeded()
                 return answer
@@ -120,6 +119,17 @@ class KafkaMetadataStore:
             )
         result: _T = answer.result()
         return result
+
+    def _translated(self, error: KafkaException, what: str, group_id: str) -> StreamGroupsError:
+        redact, topics = self._config.redact, topics_of(error)
+        found = to_streamgroups_error(error.args[0], what, group=group_id, topic=topics, redact=redact)
+        if isinstance(found, BrokerUnreachable | LoginRejected) and not is_response(error.args[0]):
+            judged = self._login.judged(found)
+            if judged is not found:
+                return judged
+            specific = self._specific_error(error.args[0], group_id)
+            found = to_streamgroups_error(specific, what, group=group_id, topic=topics, redact=redact)
+        return found
 
     def _specific_error(self, error: KafkaError, group_id: str) -> KafkaError:
         """Returns the cause of a timeout: a consumer that is not authorized for its group retries until the timeout."""

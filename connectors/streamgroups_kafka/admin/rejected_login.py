@@ -1,12 +1,14 @@
 """Whether all brokers reject the login of a client that has worked before, such as after a change of its password.
 
-Used by :mod:`streamgroups_kafka.admin.cluster` after requests without a response. librdkafka repeats a rejected login, and a request
-fails with the error of its timeout only. So a new client shows the reason. A rejection can be a short outage too: the brokers may wait
-for the service that verifies logins. Source: KIP-152, KIP-368 (a broker can require a new login of each connection); SEMANTICS G2.
+Used by the clients of the driver after requests without a response: :mod:`~streamgroups_kafka.admin.cluster`,
+:mod:`~streamgroups_kafka.admin.metadata_store`, the members of groups, and the instances. librdkafka repeats a rejected login, and a
+request fails with the error of its timeout only. So a new client shows the reason. :mod:`streamgroups.login_outage` decides when it is
+permanent. Source: KIP-152, KIP-368; the ``error_cb`` of librdkafka.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,17 +16,31 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streamgroups.errors import BrokerUnreachable, NotAuthorized, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, LoginRejected, StreamGroupsError
+from streamgroups.login_outage import LoginOutage, rejected
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
 
 #: How long a second client waits for the reason of a failed connection. librdkafka connects several times in it.
 _REASON_S = 2.0
-#: How long all brokers can reject the login of a running query before the query fails.
-_OUTAGE_OF_LOGIN_S = 15.0
 #: The kind of the lines in the log: they are limited apart from those about connections.
 _LOGIN = "LOGIN"
+#: A broker has responded with these. They are transient too.
+_RESPONSES = (
+    *(KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS),
+    *(KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.REPLICA_NOT_AVAILABLE),
+)
+_NOT_REACHED = (KafkaError._TRANSPORT, KafkaError._RESOLVE)
+
+
+def is_response(error: KafkaError) -> bool:
+    """Whether a broker has responded with this transient error, so it has accepted the login.
+
+    >>> is_response(KafkaError(KafkaError.NOT_COORDINATOR)), is_response(KafkaError(KafkaError._TIMED_OUT))
+    (True, False)
+    """
+    return error.code() in _RESPONSES
 
 
 class RejectedLogin:
@@ -39,10 +55,43 @@ class RejectedLogin:
         self._config, self._clock_s = config, clock_s
         servers = config.get("bootstrap.servers")
         self._what, self._log = f"The cluster at {servers} could not be read", client_log(servers)
-        self._since_s: float | None = None
+        self._lock = threading.Lock()
+        self._outage: LoginOutage | None = None
 
-    def rejection(self) -> NotAuthorized | None:
-        """Returns why all brokers reject the login of a new client; ``None`` if one accepts it, or none responds."""
+    def first_rejection(self) -> LoginRejected | None:
+        """Returns why a broker rejects the login of a new client; ``None`` if another one accepts it, or none responds."""
+        return self._seen()[0]
+
+    def rejection(self) -> LoginRejected | None:
+        """Returns :meth:`first_rejection`, if no other broker is away: that one may accept the login."""
+        error, are_all = self._seen()
+        return error if are_all else None
+
+    def judged(self, error: StreamGroupsError) -> StreamGroupsError:
+        """Returns the error of a request without a response.
+
+        Args:
+            error: the error of the request.
+
+        Returns:
+            The rejection, if the brokers have rejected the login for too long for an outage; otherwise an error that is retried.
+        """
+        rejection = self.rejection() if self._config.has_login else None
+        if rejection is None:
+            with self._lock:
+                self._outage = None
+            if isinstance(error, BrokerUnreachable):
+                return error
+            return BrokerUnreachable(error.what, remedy=error.remedy, group=error.group, topic=error.topic)
+        with self._lock:
+            outage = self._outage = rejected(self._outage, int(self._clock_s() * 1000))
+        self._log.failed(rejection.what, _LOGIN)
+        if outage.is_permanent:
+            return rejection
+        return BrokerUnreachable(rejection.what, remedy=rejection.remedy, group=error.group, topic=error.topic)
+
+    def _seen(self) -> tuple[LoginRejected | None, bool]:
+        """The rejection of a new client, and whether each broker that it has tried has responded."""
         seen: list[KafkaError] = []
         # Only this client has the callback: librdkafka keeps all errors of a client that does not poll.
         settings: dict[str, Any] = {**self._config.for_admin(), "error_cb": seen.append}
@@ -53,30 +102,7 @@ class RejectedLogin:
             admin.poll(0)
         else:
             # Another broker has accepted the login.
-            return None
+            return None, False
         errors = (to_streamgroups_error(error, self._what, redact=self._config.redact) for error in seen)
-        return next((error for error in errors if isinstance(error, NotAuthorized)), None)
-
-    def judged(self, outage: BrokerUnreachable) -> StreamGroupsError:
-        """Returns the error of a request without a response.
-
-        Args:
-            outage: the error of the request.
-
-        Returns:
-            The rejection, if the brokers have rejected the login for too long for an outage; otherwise an error that is retried.
-        """
-        rejection = self.rejection() if self._config.has_login else None
-        if rejection is None:
-            self._since_s = None
-            return outage
-        if self._since_s is None:
-            self._since_s = self._clock_s()
-        self._log.failed(rejection.what, _LOGIN)
-        if self._clock_s() - self._since_s >= _OUTAGE_OF_LOGIN_S:
-            return rejection
-        return outage.with_text(rejection.what, rejection.remedy)
-
-    def succeeded(self) -> None:
-        """Records that a broker has responded to a request."""
-        self._since_s = None
+        rejection = next((error for error in errors if isinstance(error, LoginRejected)), None)
+        return rejection, not any(error.code() in _NOT_REACHED for error in seen)

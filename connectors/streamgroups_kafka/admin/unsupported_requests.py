@@ -16,7 +16,7 @@ from typing import Any
 
 import kafka.errors
 
-from streamgroups.errors import StreamGroupsError
+from streamgroups.errors import LoginRejected, StreamGroupsError
 from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
@@ -88,7 +88,7 @@ def epoch_ends(
 ) -> dict[TopicPartition, int]:
     """See :meth:`streamgroups.ports.Cluster.epoch_ends`.
 
-    If the request cannot succeed, for example with a login that only librdkafka supports, a warning is logged and all
+    If the request cannot succeed, for example with a mechanism that only librdkafka supports, a warning is logged and all
     partitions are left out.
 
     Args:
@@ -97,13 +97,14 @@ def epoch_ends(
         current: the current leader epochs, as far as they are known.
 
     Raises:
+        LoginRejected: if the brokers reject the login. A later run can have another password.
         StreamGroupsError: after transient errors: a later attempt can succeed.
     """
     try:
         with closing(AdminSession(config)) as session:
             return session.run(_ENDS, _ends, session, leader_epochs, current)
     except StreamGroupsError as e:
-        if e.retriable:
+        if e.retriable or isinstance(e, LoginRejected):
             raise
         logger.warning("A truncation of the log is not detected after this change of leaders. %s", e)
     return {}

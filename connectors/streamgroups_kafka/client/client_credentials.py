@@ -10,7 +10,7 @@ import base64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from streamgroups.errors import NotAuthorized, StreamGroupsError, TokenUnavailable
+from streamgroups.errors import LoginRejected, StreamGroupsError, TokenUnavailable
 from streamgroups.json_values import read_json
 from streamgroups.tokens import OAuthBearerToken
 from streamgroups_kafka.client.clock import now_ms
@@ -60,7 +60,7 @@ class ClientCredentials:
 
         Raises:
             TokenUnavailable: if the endpoint cannot be reached, or is overloaded.
-            NotAuthorized: if it rejects the client, or its answer contains no token.
+            LoginRejected: if it rejects the client, or its answer contains no token.
         """
         # Imported late: the imports are slow, and few configurations need them.
         import urllib.error
@@ -110,7 +110,7 @@ class ClientCredentials:
             return OAuthBearerToken(token, sent_ms + int(life_s * 1000), self._id, self._extensions)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as e:
             why = type(e).__name__
-        raise NotAuthorized(
+        raise LoginRejected(
             f"The token endpoint returned no token: {why}.",
             remedy=f"Check 'kafka.{_URL}': it must be the token endpoint of an OAuth 2.0 server.",
         )
@@ -119,7 +119,7 @@ class ClientCredentials:
         why = f"{error.code} {_reason(error)}".strip()
         if error.code == _TOO_MANY_REQUESTS or error.code >= _SERVER_ERROR:
             return self._unreachable(why)
-        return NotAuthorized(
+        return LoginRejected(
             f"The token endpoint {self.url} rejects the client credentials ({why}).",
             remedy=f"Check 'kafka.{_ID}', 'kafka.{_SECRET}', 'kafka.sasl.oauthbearer.scope' and 'kafka.{_URL}'.",
         )

@@ -217,7 +217,7 @@ class ClientConfig:
 
         Raises:
             TokenUnavailable: if there is no token for OAUTHBEARER.
-            NotAuthorized: if the token endpoint rejects the client.
+            LoginRejected: if the token endpoint rejects the client.
 
         >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
         >>> config.for_member("orders")["group.protocol"]
@@ -249,7 +249,7 @@ class ClientConfig:
 
         Raises:
             TokenUnavailable: if there is no token for OAUTHBEARER.
-            NotAuthorized: if the token endpoint rejects the client.
+            LoginRejected: if the token endpoint rejects the client.
 
         >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
         >>> config.for_offsets("orders.streamgroups")["isolation.level"]
@@ -298,7 +298,7 @@ class ClientConfig:
 
         Raises:
             TokenUnavailable: if there is no token for OAUTHBEARER.
-            NotAuthorized: if the token endpoint rejects the client.
+            LoginRejected: if the token endpoint rejects the client.
 
         >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
         >>> config.for_reader("orders")["isolation.level"]
@@ -330,7 +330,7 @@ class ClientConfig:
 
         Raises:
             TokenUnavailable: if there is no token for OAUTHBEARER.
-            NotAuthorized: if the token endpoint rejects the client.
+            LoginRejected: if the token endpoint rejects the client.
 
         >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092", "fetch.min.bytes": "9"})
         >>> sorted(config.for_admin())

@@ -22,6 +22,7 @@ from streamgroups.errors import (
     FencedMember,
     GroupRejected,
     InvalidOption,
+    LoginRejected,
     NotAuthorized,
     RecordRejected,
     StreamGroupsError,
@@ -57,7 +58,7 @@ _NO_TOPIC = _Meaning(
     "Create the topic, or correct its name. If it exists: {topic_grant}",
 )
 _LOGIN = _Meaning(
-    NotAuthorized,
+    LoginRejected,
     "authentication failed",
     "Check 'kafka.sasl.mechanism' and its credentials: user name and password, secret or ticket.",
 )
@@ -142,12 +143,12 @@ _MEANINGS: dict[int, _Meaning] = {
     ),
     **dict.fromkeys(_LOGIN_CODES, _LOGIN),
     _C.UNSUPPORTED_SASL_MECHANISM: _Meaning(
-        NotAuthorized,
+        LoginRejected,
         "the broker does not enable this SASL mechanism",
         "Set 'kafka.sasl.mechanism' to a mechanism that the broker enables.",
     ),
     _L._SSL: _Meaning(
-        NotAuthorized,
+        LoginRejected,
         "the TLS handshake failed",
         "Check that the CA in 'kafka.ssl.truststore.location' signed the broker's certificate and that it "
         "contains its host name. Check that the broker accepts this client's certificate.",
@@ -225,12 +226,12 @@ _MEANINGS: dict[int, _Meaning] = {
     ),
 }
 _NO_CERTIFICATE = _Meaning(
-    NotAuthorized,
+    LoginRejected,
     "the broker rejects the TLS certificate of this client, or requires one that is not set",
     "Set 'kafka.ssl.keystore.location' to a key store with a certificate that the broker trusts and that has not expired.",
 )
 _TOKEN = _Meaning(
-    NotAuthorized,
+    LoginRejected,
     "the broker rejects the token, or the client has no token",
     "Check 'kafka.sasl.oauthbearer.token.provider', or the endpoint, client and scope in 'kafka.sasl.oauthbearer.*'. The "
     "issuer, the audience and the signature must be those that the listener expects (sasl.oauthbearer.expected.*, "
@@ -334,6 +335,8 @@ _VERDICTS: dict[int, CommitVerdict] = {
     **dict.fromkeys((_C.PRODUCER_FENCED, _C.INVALID_PRODUCER_EPOCH), CommitVerdict.FENCED),
     # The group does not exist any more, or this member is not in it (yet).
     **dict.fromkeys((_C.GROUP_ID_NOT_FOUND, _L._MAX_POLL_EXCEEDED), CommitVerdict.FENCED),
+    # The connection of the member has ended. Whether all brokers reject its login is checked with a new client.
+    **dict.fromkeys(_LOGIN_CODES, CommitVerdict.RETRY_WHILE_OWNED),
     # The topic of the partition is being deleted or recreated. The next assignment shows the result.
     _C.UNKNOWN_TOPIC_OR_PARTITION: CommitVerdict.RETRY_WHILE_OWNED,
 }

@@ -73,7 +73,7 @@ class TokenSource:
 
         Raises:
             TokenUnavailable: if there is no valid token.
-            NotAuthorized: if the token endpoint rejects the client.
+            LoginRejected: if the token endpoint rejects the client.
             InvalidOption: if the provider cannot be imported, or returns no token.
         """
         with self._lock:

@@ -326,6 +326,7 @@ class Instances:
             topics=lambda: [instance_request.stream],
             rebalance_timeout_ms=int(self._config.get("max.poll.interval.ms") or 300_000),
             redact=self._config.redact,
+            login_rejection=lambda: self._cluster.login_rejection(),
             take_over=positions.take_over,
             form=CURSORS,
             check_positions=check_positions,

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from confluent_kafka import Consumer, KafkaError
 
-from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError
+from streamgroups.errors import DataLoss, LoginRejected, ReadTimedOut, StreamGroupsError
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -292,7 +292,7 @@ class RecordReader:
         translated = self._translated(error, "Reading")
         self._last_error = str(translated)
         self._log.failed(translated.what)
-        if isinstance(translated, NotAuthorized):
+        if isinstance(translated, LoginRejected):
             self._rejection = translated
 
     def _translated(self, error: KafkaError, what: str, topic: str | None = None) -> StreamGroupsError:

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from streamgroups.errors import BrokerUnreachable, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, LoginRejected, StreamGroupsError
 from streamgroups.instances.entries import Entry
 from streamgroups.instances.entry_json import read_entry
 from streamgroups.instances.instance_state import InstanceState, apply
 from streamgroups.instances.ports import RejectedRecord
 from streamgroups.partitions import TopicPartition as Partition
 from streamgroups_kafka.admin.leader_offsets import refreshed_leaders, request_offsets
+from streamgroups_kafka.admin.rejected_login import RejectedLogin
 from streamgroups_kafka.admin.replaced_client import ReplacedClient
 from streamgroups_kafka.admin.stored_records import may_pass
 from streamgroups_kafka.client.config import ClientConfig
@@ -47,7 +48,7 @@ class KafkaEntryReader:
     def __init__(self, config: ClientConfig, topic: str) -> None:
         self._config, self._topic = config, topic
         self._partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
-        self._clients = ReplacedClient(config)
+        self._clients, self._login = ReplacedClient(config), RejectedLogin(config)
         settings = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
         self._consumer = Consumer({**config.for_reader("streamgroups-instance"), **settings})
         self._consumer.assign([self._partition])
@@ -110,7 +111,10 @@ class KafkaEntryReader:
         except (BrokerUnreachable, KafkaException) as e:
             # A leader that does not respond stays the leader in the metadata of this client.
             self._clients.replace(admin)
-            raise e if isinstance(e, BrokerUnreachable) else self._error(e) from None
+            error = e if isinstance(e, BrokerUnreachable) else self._error(e)
+        if isinstance(error, BrokerUnreachable | LoginRejected):
+            error = self._login.judged(error)
+        raise error
 
     def _consume(self, timeout_s: float) -> list[Entry]:
         """Waits for one record, and takes those that were fetched with it."""

@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from tenacity import RetryCallState, stop_after_delay, stop_any
 from tenacity.stop import stop_base
 
-from streamgroups.errors import FencedMember, NotAuthorized, StreamGroupsError
+from streamgroups.errors import FencedMember, LoginRejected, StreamGroupsError
 from streamgroups.groups.applied_reset import new_reset_id
 from streamgroups.groups.batch_lease import HANDOVER_PART
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
@@ -32,6 +32,7 @@ from streamgroups.groups.exclusive_membership import check_lost, check_revoked
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.program import other_forms
+from streamgroups.login_outage import LoginOutage, rejected
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Recorder
 from streamgroups.retry import comes_true, retrying
@@ -57,6 +58,8 @@ _LAST_COMMIT_S = 5.0
 _COMMITTED_TIMEOUT_S = 10.0
 #: How long a closing member polls until it owns no partitions, and the timeout of each poll.
 _RELEASE_S, _RELEASE_POLL_S = 5.0, 0.01
+#: The interval of checks with a new client whether all brokers reject the login of a member that has joined.
+_LOGIN_CHECK_S = 5.0
 #: How long a broker can list a topic that was deleted.
 _DELETION_S = 2.0
 _A_BUG = "This is a bug in streamgroups; the log contains the details. You can restart the query safely."
@@ -102,6 +105,8 @@ class ConsumerOwner:
         self._next_refresh_s = 0.0
         self._refreshes_failed = 0
         self._is_leaving = False
+        self._login: LoginOutage | None = None
+        self._next_login_check_s = 0.0
         self._batches = BatchWatch(settings, state)
         self._prompt = PromptRebalance(is_classic=settings.consumer.get("group.protocol") != "consumer")
         # A leaving member does not need the positions.
@@ -148,6 +153,7 @@ class ConsumerOwner:
         self._batches.judge()
         if self._state.is_away:
             return True
+        self._check_login()
         if self._settings.assign is None and time.monotonic() >= self._next_refresh_s:
             self._refresh_subscription(consumer)
         message = consumer.poll(0 if committed and not joining else _POLL_INTERVAL_S)
@@ -158,6 +164,25 @@ class ConsumerOwner:
         if self._subscribed and self._prompt.is_heartbeat_due():
             self._subscribe(consumer)
         return True
+
+    def _check_login(self) -> None:
+        """Fails if all brokers reject the login of a member that has joined. librdkafka repeats it with the same password: the member
+        would lose its partitions, and wait without an error. A member that joins is checked at once (``member``).
+        """
+        if not (self._state.is_login_rejected and self._state.has_been_assigned):
+            return
+        now_s = time.monotonic()
+        if now_s < self._next_login_check_s:
+            return
+        self._next_login_check_s = now_s + _LOGIN_CHECK_S
+        rejection = self._settings.login_rejection()
+        if rejection is None:
+            self._login, self._state.is_login_rejected = None, False
+            return
+        self._login = rejected(self._login, int(now_s * 1000))
+        if self._login.is_permanent:
+            raise rejection
+        self._log.failed(rejection.what, "LOGIN")
 
     def _leave(self) -> None:
         self._is_leaving = True
@@ -416,6 +441,7 @@ class ConsumerOwner:
     def _on_commit_rejected(self, due: Mapping[TopicPartition, int], error: KafkaError) -> bool:
         verdict = commit_verdict(error)
         if verdict is CommitVerdict.RETRY_WHILE_OWNED:
+            self._is_of_login(self._translated(error))
             self._state.last_error = error.name()
             return False
         self._record(MemberEvent(Kind.REJECTED, offsets=due, detail=error.name()))
@@ -438,7 +464,8 @@ class ConsumerOwner:
         """
         translated = self._translated(error, topic)
         self._state.last_error = str(translated)
-        lasting = error.fatal() or not (translated.retriable or isinstance(translated, FencedMember))
+        passes = isinstance(translated, FencedMember) or self._is_of_login(translated)
+        lasting = error.fatal() or not (translated.retriable or passes)
         if lasting and error.code() not in _MENDED and not self._is_judged_by_refreshes(error):
             self._state.fail(translated)
 
@@ -451,11 +478,15 @@ class ConsumerOwner:
         self._state.last_error = self._settings.redact(error.str())
         self._log.failed(f"{self._settings.name}: {self._state.last_error}")
         translated = self._translated(error)
-        # One broker can reject a login that others accept. A member that joins checks it (``member``).
-        if isinstance(translated, NotAuthorized):
-            self._state.is_login_rejected = True
+        self._is_of_login(translated)
         if error.fatal():
             self._state.fail(translated)
+
+    def _is_of_login(self, error: StreamGroupsError) -> bool:
+        """Whether a broker rejects the login. Others can accept it, so it is checked with a new client."""
+        is_rejected = isinstance(error, LoginRejected)
+        self._state.is_login_rejected = self._state.is_login_rejected or is_rejected
+        return is_rejected
 
     def _translated(self, error: KafkaError, topic: str | None = None) -> StreamGroupsError:
         group_id, redact = self._settings.group_id, self._settings.redact

@@ -34,7 +34,7 @@ class MemberSettings:
         is_standby: queries the broker whether the member has joined a group without a partition for it. librdkafka
             reports an empty assignment with the classic protocol only, not with KIP-848.
         login_rejection: queries the brokers with a new client whether all of them reject the login. Called if one has rejected that of
-            the member while it joins.
+            the member, on the query's thread while it joins, and later on the owner thread.
         lease: the limits of a batch in flight. ``None`` if there are no Spark batches (the option ``assign``, group
             cursors).
         has_others: queries the broker whether the group has another member. It runs on the owner thread.

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from streamgroups.doctor.cluster_checks import RETENTION, Broker, Cluster, ClusterUnreachable
-from streamgroups.errors import NotAuthorized, TokenUnavailable
+from streamgroups.errors import LoginRejected, TokenUnavailable
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import is_rejected_certificate, to_streamgroups_error
 from streamgroups_kafka.client.private_kafka_python import ApiVersionsRequest
@@ -83,7 +83,7 @@ def probe_cluster(config: ClientConfig, *, timeout_s: float = _TIMEOUT_S) -> Clu
         return rejection
     try:
         client = _Client(config)
-    except (NotAuthorized, TokenUnavailable) as e:
+    except (LoginRejected, TokenUnavailable) as e:
         shown = as_in_a_file(e)
         return ClusterUnreachable(shown.what, shown.remedy, final=True)
     silent = tuple((server, found.unreachable) for server, found in seen.items() if found.unreachable)

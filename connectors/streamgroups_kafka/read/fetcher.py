@@ -120,7 +120,7 @@ def client_settings(settings: ReadSettings, defaults: Mapping[str, str] | None =
 
     Raises:
         TokenUnavailable: if there is no token for OAUTHBEARER.
-        NotAuthorized: if the token endpoint rejects the client.
+        LoginRejected: if the token endpoint rejects the client.
 
     >>> settings = ReadSettings(ClientConfig.from_options({"bootstrap.servers": "broker:9092"}), "orders")
     >>> client_settings(settings)["fetch.wait.max.ms"]

@@ -18,8 +18,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError
+from streamgroups.errors import DataLoss, LoginRejected, ReadTimedOut, StreamGroupsError
 from streamgroups.groups.gaps import Cause, Gap, PartitionGap
+from streamgroups.login_outage import LoginOutage, rejected
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.data_loss import OnDataLoss
 from streamgroups.retry import retrying
@@ -86,6 +87,7 @@ class _Reading:
         self._last_error = ""
         self._log = client_log(settings.client.get("bootstrap.servers"))
         self._rejection: StreamGroupsError | None = None
+        self._login: LoginOutage | None = None
         self._gaps: list[PartitionGap] = []
         self._deadline_s = self._stalled_s = 0.0
 
@@ -141,12 +143,15 @@ class _Reading:
             self._last_error = str(translated)
 
     def _on_client_error(self, error: KafkaError) -> None:
-        """Handles a connection error of librdkafka. Only authentication errors are permanent."""
+        """Handles a connection error of librdkafka. A rejected login is permanent if no record arrives for the time of an outage: one
+        broker of several can reject it.
+        """
         translated = self._translated(error, "Reading")
         self._last_error = str(translated)
         self._log.failed(translated.what)
-        if isinstance(translated, NotAuthorized):
+        if isinstance(translated, LoginRejected):
             self._rejection = translated
+            self._login = rejected(self._login, int(time.monotonic() * 1000))
 
     def _translated(self, error: KafkaError, what: str, topic: str | None = None) -> StreamGroupsError:
         return to_streamgroups_error(error, what, topic=topic, redact=self._settings.client.redact)
@@ -205,6 +210,7 @@ class _Reading:
 
     def _progressed(self) -> None:
         timeout_s = self._settings.timeout_ms / 1000
+        self._login = None
         now_s = time.monotonic()
         self._deadline_s, self._stalled_s = now_s + timeout_s, now_s + min(_STALLED_S, timeout_s / 2)
 
@@ -229,7 +235,7 @@ class _Reading:
         self._stalled_s = time.monotonic() + _STALLED_S
 
     def _check(self, fetcher: Fetcher) -> None:
-        if self._rejection:
+        if self._rejection and self._login and self._login.is_permanent:
             raise self._rejection
         if time.monotonic() > self._deadline_s:
             waiting = ", ".join(f"{r.topic_partition} (to {r.end_offset})" for r in sorted(fetcher.remaining()))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from streamgroups.decoding.registry import MAX_SCHEMA_ID, RegisteredSchema, SchemaRegistry
-from streamgroups.errors import InvalidOption, NotAuthorized, RegistryUnreachable, SchemaRejected, StreamGroupsError
+from streamgroups.errors import InvalidOption, LoginRejected, RegistryUnreachable, SchemaRejected, StreamGroupsError
 from streamgroups.extras import explained
 
 _T = TypeVar("_T")
@@ -224,7 +224,7 @@ class RegistryClient:
     def _error(self, error: Any) -> StreamGroupsError:
         status, text = error.http_status_code, self._text(error.error_message)
         if status in (401, 403):
-            return NotAuthorized(
+            return LoginRejected(
                 f"The schema registry '{self._url}' rejected the login: {text}.",
                 remedy="Set 'basic.auth.user.info' or 'bearer.auth.token' in the settings of sg.schemas.SchemaRegistry.",
             )

@@ -48,7 +48,7 @@ class Transactions(TransactionSession):
     Raises:
         InvalidOption: if the transactional id is empty, or the configuration is invalid.
         BrokerUnreachable: if no broker responds before the timeout.
-        NotAuthorized: if authentication fails.
+        LoginRejected: if authentication fails.
     """
 
     def __init__(

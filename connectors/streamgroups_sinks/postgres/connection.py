@@ -22,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from streamgroups.errors import (
     InvalidOption,
     LedgerConflict,
+    LoginRejected,
     NotAuthorized,
     RecordRejected,
     SinkRejected,
@@ -127,7 +128,7 @@ def connect(conninfo: str, doing: str) -> psycopg.Connection:
 
     Raises:
         SinkUnreachable: if the server does not respond, is starting, stopping, full, or a standby.
-        NotAuthorized: if the login is rejected.
+        LoginRejected: if the login is rejected.
         SinkRejected: if the database does not exist.
     """
     defaults = {name: value for name, (value, variable) in _DEFAULTS.items() if variable not in os.environ}
@@ -166,7 +167,7 @@ def connection_error(text: str, doing: str) -> StreamGroupsError:
         r"authentication failed|no pg_hba\.conf entry|role .* does not exist|permission denied|not permitted|no password",
         text,
     ):
-        return NotAuthorized(
+        return LoginRejected(
             what, remedy="Check user and password, the server's pg_hba.conf, and the right to CONNECT."
         )
     return SinkUnreachable(
@@ -209,7 +210,7 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
         "The server is a standby, or read-only: add target_session_attrs=read-write and all hosts to 'conninfo'.",
     ),
     "42501": (NotAuthorized, "Grant the privilege, or set another user in 'conninfo'."),
-    "28": (NotAuthorized, "Check user and password."),
+    "28": (LoginRejected, "Check user and password."),
     "42": (
         SinkRejected,
         "Check that the table exists and was not altered since the query started; then restart the query.",

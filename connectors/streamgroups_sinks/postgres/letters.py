@@ -113,7 +113,8 @@ def find_letters(conninfo: str, table: str, *, option: str) -> PostgresLetters:
     Raises:
         InvalidOption: if the connection string or the name is malformed.
         SinkRejected: if the table does not exist, or has not the columns of dead letters.
-        NotAuthorized: if the login is rejected, or a privilege is missing.
+        LoginRejected: if the login is rejected.
+        NotAuthorized: if a privilege is missing.
         SinkUnreachable: if the server does not respond.
     """
     check_conninfo(conninfo, option)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups.errors import FencedMember, LoginRejected, StreamGroupsError
 from streamgroups.instances.entries import Definition, Entry, Observation, Placement, Progress, Removed, Replica, Worker
 from streamgroups.instances.leases import HEARTBEATS_PER_LEASE, Lease
 from streamgroups.instances.ports import EntryReader, EntryWriter
@@ -73,6 +73,7 @@ class WorkerProcess:
         self._progress: Mapping[Replica, Progress | None] = {}
         self._finished: set[int] = set()
         self._is_removed = self._is_lost = False
+        self._rejection: LoginRejected | None = None
         self._next_heartbeat_ms = self.clock()
         self._queue = EntryQueue(self.writer, Lease(self.worker.lease_ms, self.clock()), self.clock)
         self._progress_reader = threading.Thread(target=self._read_progress, name="progress of processors", daemon=True)
@@ -86,6 +87,7 @@ class WorkerProcess:
 
         Raises:
             FencedMember: if the manager has declared this worker dead. Its processors run elsewhere.
+            LoginRejected: if all brokers reject the login of this worker for longer than its lease.
             StreamGroupsError: if Spark's JVM has ended.
         """
         self._progress_reader.start()
@@ -107,6 +109,9 @@ class WorkerProcess:
                 # The manager may have declared this worker dead, and this is in the topic.
                 self._follow(self.reader.read_to_end(self.worker.lease_ms / 1_000))
         except StreamGroupsError as e:
+            if isinstance(e, LoginRejected) and not is_valid:
+                # Its processors have stopped. The next worker has another password.
+                self._rejection = e
             logger.warning("The topic of the instance cannot be read, and is read again: %s", e)
             time.sleep(_POLL_S)
         else:
@@ -171,6 +176,8 @@ class WorkerProcess:
     def _reason_to_end(self) -> str | None:
         if self._is_lost:
             return "Spark's JVM has ended"
+        if self._rejection is not None:
+            return "the brokers reject its login"
         if self.stop_requested.is_set():
             return "it was requested to end"
         if self._is_removed:
@@ -196,6 +203,8 @@ class WorkerProcess:
         self._queue.put(Removed("worker", self.worker.id))
         if not self._queue.close(self.worker.lease_ms / 1_000):
             logger.warning("The end of the worker is not written. Its lease expires.")
+        if self._rejection is not None:
+            raise self._rejection
         if self._is_lost:
             raise StreamGroupsError("Spark's JVM has ended.", remedy="See its log. The manager starts another worker.")
         if self._is_removed:

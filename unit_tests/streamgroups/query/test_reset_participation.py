@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
-from streamgroups.errors import BrokerUnreachable, NotAuthorized
+from streamgroups.errors import BrokerUnreachable, LoginRejected, NotAuthorized, StreamGroupsError
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
@@ -116,8 +116,9 @@ class TestOneQuery:
         result = [r.getMessage() for r in caplog.records if "cannot be reset while" in r.getMessage()]
         assert result == ["The offsets of group 'airline' cannot be reset while this query runs: No. Retry."]
 
+    @pytest.mark.parametrize("error", [BrokerUnreachable, LoginRejected])
     def test_a_metadata_group_that_is_unreachable_is_polled_again_later(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: World, monkeypatch: pytest.MonkeyPatch, error: type[StreamGroupsError]
     ) -> None:
         world.produce(10)
         run = Run(world, "alice", TWO_A_TIME).start()
@@ -125,7 +126,7 @@ class TestOneQuery:
         with monkeypatch.context() as patch:
 
             def away(*_: object) -> None:
-                raise BrokerUnreachable("No answer.", remedy="Wait.")
+                raise error("No answer.", remedy="Wait.")
 
             patch.setattr(world.metadata_store, "read", away)
             assert run.batch() == ["flights-0[2,4)"]
