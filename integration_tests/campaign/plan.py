@@ -1,5 +1,6 @@
-"""What a campaign does, as one value. Created by ``integration_tests.campaign`` and by tests with short campaigns, for
-``campaign.running``.
+"""A campaign as one value: its queries, its faults and its limits.
+
+Created by ``integration_tests.campaign`` and by tests with short campaigns, for ``campaign.running``.
 """
 
 from __future__ import annotations
