@@ -114,5 +114,6 @@ def decisions(reports: Mapping[str, Report]) -> dict[str, Decision]:
         of_both = [it.decisions[name] for it in reports.values()]
         violated = [it for it in of_both if it.verdict == "violated"]
         held = [it for it in of_both if it.verdict == "holds"]
-        found[name] = Decision("violated", sum(it.count for it in violated)) if violated else (held or of_both)[0]
+        undecided = of_both or [Decision("undecided", reason="no history")]
+        found[name] = Decision("violated", sum(it.count for it in violated)) if violated else (held or undecided)[0]
     return found

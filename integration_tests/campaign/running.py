@@ -111,7 +111,7 @@ class _Campaign:
     def _new_injector(self) -> FaultInjector:
         plan, deaths, members = self._plan, self._plan.directory / "deaths", self._members
         single = SingleProcesses(self._see_to_all, plan.seed)
-        zombies = Zombies(plan.bootstrap, self._group, members, self._see_to_all, self._requested)
+        zombies = Zombies(plan.bootstrap, self._group, self._topic, members, self._see_to_all, self._requested)
         injector = FaultInjector(deaths, members, single, zombies, self._requested, plan.sink, self._history)
         injector.add(
             faults_of_processes(deaths, single, zombies),

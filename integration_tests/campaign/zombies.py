@@ -57,6 +57,7 @@ class Zombies:
     Args:
         bootstrap: the broker.
         group: the group.
+        topic: its topic; the left one of a join.
         members: the members.
         see_to_all: starts the members that are not running.
         resets: requests resets of the group.
@@ -66,11 +67,12 @@ class Zombies:
         self,
         bootstrap: str,
         group: str,
+        topic: str,
         members: Sequence[Freezable],
         see_to_all: Callable[[], bool],
         resets: RequestedResets,
     ) -> None:
-        self._bootstrap, self._group, self._members = bootstrap, group, members
+        self._bootstrap, self._group, self._topic, self._members = bootstrap, group, topic, members
         self._see_to_all, self._resets = see_to_all, resets
         self._n = 0
 
@@ -136,7 +138,7 @@ class Zombies:
         wait_until(lambda: self._see_to_all() and condition(), what, _TIMEOUT_S)
 
     def _owners(self) -> dict[str, int]:
-        """The number of partitions of each member, without those that a fault has added."""
+        """The number of partitions of the topic of each member, without those that a fault has added."""
         # A new client for each call. After a failure of the coordinator, an existing client can use the wrong broker
         # for minutes.
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
@@ -146,7 +148,9 @@ class Zombies:
             # The coordinator of the group can be unavailable for a moment.
             return dict.fromkeys((it.name for it in self._members), 0)
         return {
-            member.client_id: sum(it.partition < PARTITIONS for it in member.assignment.topic_partitions)
+            member.client_id: sum(
+                it.topic == self._topic and it.partition < PARTITIONS for it in member.assignment.topic_partitions
+            )
             for member in found
         }
 

@@ -22,7 +22,6 @@ from integration_tests.campaign.controls import (
     verdict_of,
 )
 from integration_tests.campaign.processor_turns import SABOTAGES as PROCESSOR_SABOTAGES
-from integration_tests.campaign.processors import Verdict as ProcessorVerdict
 from integration_tests.campaign.record import Recorded, page
 from integration_tests.campaign.results import EXAMPLE, Result, parse
 from integration_tests.campaign.savepoints import SavepointResults
@@ -35,7 +34,6 @@ from integration_tests.campaign.turns import (
     STATE_SABOTAGES,
 )
 from integration_tests.campaign.verdict import Verdict, without_the_rest
-from integration_tests.campaign.windows import Differences
 from integration_tests.history.anomalies import INVARIANTS, Anomaly, Name, Report
 from unit_tests.campaign.test_sabotages import SABOTAGES as REPLACEMENTS
 
@@ -126,16 +124,6 @@ def test_a_result_has_the_decision_about_each_invariant() -> None:
         "undecided: the output has no order",
     )
     assert parse(replace(EXAMPLE, invariants=decisions).to_line()).invariants == decisions
-
-
-def test_processors_decide_some_invariants() -> None:
-    verdict = ProcessorVerdict(9, 9, [], ["1"], [], [], Differences([], [], []))
-    assert verdict.invariants["I1"] == "violated: 1"
-    assert verdict.invariants["I2"] == "holds"
-    assert verdict.invariants["I6"] == "undecided: processors have no history"
-    stuck = replace(verdict, lost=[], stuck=["both read to the end"])
-    assert stuck.anomalies == {STUCK: 1}
-    assert stuck.invariants["I1"] == "undecided: not all records were read"
 
 
 def test_the_record_shows_each_invariant_and_each_control() -> None:

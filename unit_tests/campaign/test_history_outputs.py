@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from integration_tests.campaign.computed import ComputedRow
 from integration_tests.campaign.history import CampaignHistory
 from integration_tests.history.events import (
     Acknowledged,
@@ -24,7 +25,13 @@ from integration_tests.history.events import (
 )
 from integration_tests.history.files import read_files
 from integration_tests.history.observer import DeltaHighWater, Observer
-from integration_tests.history.outputs_read import Inputs, expected_rows, written, written_rows
+from integration_tests.history.outputs_read import (
+    Inputs,
+    expected_computed,
+    expected_rows,
+    written,
+    written_rows,
+)
 from streamgroups.partitions import TopicPartition
 from streamgroups_testkit.waits import wait_until
 from unit_tests.campaign.test_campaign_windows import COUNT, ROWS
@@ -129,3 +136,14 @@ def test_the_output_of_a_table_is_read_by_its_log(table: Path) -> None:
     assert read() == {0: 3, 1: 4}
     _commit(table, 1, [4])
     assert read() == {0: 5, 1: 4}
+
+
+def test_rows_of_records_that_were_not_produced_can_be_in_the_output_and_need_not() -> None:
+    """A campaign that does not settle has no records that close windows."""
+    rows = [ComputedRow(0, "row 0", "n 1"), ComputedRow(900, "row 900", "n 2")]
+    places = {"0": (TopicPartition("t", 0), 0)}
+    found = list(expected_computed(rows, places))
+    assert [(it.row, it.is_last) for it in found if isinstance(it, ExpectedRow)] == [
+        ("row 0", True),
+        ("row 900", False),
+    ]
