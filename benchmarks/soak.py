@@ -35,6 +35,8 @@ from streamgroups_broker import EmbeddedKafka
 LIMIT_MIB_PER_MIN = 0.25
 MIN_MINUTES = 5
 RUNNER, WORKER, DAEMON, JVM = "stream runner", "Python worker", "Python daemon", "JVM"
+#: The processes that must not grow. Spark's JVM has a heap of its own.
+_JUDGED = (RUNNER, WORKER, DAEMON)
 _TOPIC, _PARTITIONS = "soak", 8
 _SAMPLE_S = 2.0
 
@@ -66,12 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_s = requested.minutes * 60
     found = growths(samples, end_s / 3, end_s)
     console.print(_table(found, triggers, requested.minutes))
-    wrong = objections(found, (RUNNER, WORKER, DAEMON), LIMIT_MIB_PER_MIN)
+    wrong = objections(found, _JUDGED, LIMIT_MIB_PER_MIN)
     for text in wrong:
         console.print(text, style="red", highlight=False)
     if requested.minutes < MIN_MINUTES:
         console.print(f"Less than {MIN_MINUTES} minutes: not judged.")
         return 0
+    console.print(_summary(found, triggers, requested.minutes), highlight=False)
     return 1 if wrong else 0
 
 
@@ -136,6 +139,13 @@ def _table(found: Sequence[Growth], triggers: int, minutes: float) -> Table:
         slope = "too young" if g.mib_per_min is None else f"{g.mib_per_min:+.2f}"
         table.add_row(g.role, str(g.pid), f"{g.first_mib:.1f}", f"{g.last_mib:.1f}", slope)
     return table
+
+
+def _summary(found: Sequence[Growth], triggers: int, minutes: float) -> str:
+    """The last line: the result of the run."""
+    slopes = [it.mib_per_min for it in found if it.role in _JUDGED and it.mib_per_min is not None]
+    fastest = f"{max(slopes):+.2f} MiB a minute" if slopes else "none was measured"
+    return f"{triggers:,} triggers in {minutes:g} minutes, fastest growth of a Python process: {fastest}"
 
 
 if __name__ == "__main__":
