@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,6 +83,16 @@ def test_a_rejection_of_one_connection_is_an_outage_if_a_new_client_is_accepted(
     login.found = None
     error = login.judged(REJECTION)
     assert (type(error), error.what, error.retriable) == (BrokerUnreachable, REJECTION.what, True)
+
+
+def test_the_start_after_a_rejected_token_has_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(ClientConfig, "tokens", SimpleNamespace(rejected=lambda: calls.append("rejected")))
+    login = Login()
+    login.first_rejection()
+    login.found = None
+    login.first_rejection()
+    assert calls == ["rejected"]
 
 
 def test_a_client_without_a_login_is_not_checked() -> None:

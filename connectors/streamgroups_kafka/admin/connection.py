@@ -269,6 +269,9 @@ def _why_not(config: ClientConfig, timeout_s: float, waits_for_listener: bool) -
     found = probe_cluster(config, timeout_s=timeout_s)
     if not isinstance(found, ClusterUnreachable):
         return _Diagnosis(BrokerUnreachable(""), is_final=False)
+    if found.final and (tokens := config.tokens) is not None:
+        # The next start has another token.
+        tokens.rejected()
     error = (LoginRejected if found.final else BrokerUnreachable)(found.what, remedy=found.remedy)
     return _Diagnosis(error, found.final or (found.no_listener and not waits_for_listener))
 

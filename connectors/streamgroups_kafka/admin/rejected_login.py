@@ -60,7 +60,11 @@ class RejectedLogin:
 
     def first_rejection(self) -> LoginRejected | None:
         """Returns why a broker rejects the login of a new client; ``None`` if another one accepts it, or none responds."""
-        return self._seen()[0]
+        rejection = self._seen()[0]
+        if rejection is not None and (tokens := self._config.tokens) is not None:
+            # The next start has another token.
+            tokens.rejected()
+        return rejection
 
     def rejection(self) -> LoginRejected | None:
         """Returns :meth:`first_rejection`, if no other broker is away: that one may accept the login."""

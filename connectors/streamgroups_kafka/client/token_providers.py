@@ -87,6 +87,24 @@ class TokenSource:
             # A copy: a raised error collects the traceback of each raise.
             raise self._failure.with_text(self._failure.what, self._failure.remedy)
 
+    def rejected(self) -> None:
+        """Renews the token at its next use, because a broker has rejected it: it can be revoked before its end.
+
+        A token of the last ten seconds is not renewed.
+
+        >>> tokens = iter("ab")
+        >>> clock = iter([0, 5_000, 5_000, 10_000, 10_000])
+        >>> source = TokenSource("The provider", lambda: OAuthBearerToken(next(tokens), 90_000), str, clock_ms=lambda: next(clock))
+        >>> first = source.current()
+        >>> source.rejected(); source.current() == first
+        True
+        >>> source.rejected(); source.current() == first
+        False
+        """
+        with self._lock:
+            if self._clock_ms() - self._attempt_ms >= _RETRY_MS:
+                self._renew_at_ms = 0
+
     def for_librdkafka(self, _config: str) -> tuple[str, float, str, dict[str, str]]:
         """The callback ``oauth_cb`` of confluent-kafka's clients."""
         token = self.current()
