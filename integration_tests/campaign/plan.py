@@ -17,6 +17,10 @@ from integration_tests.campaign.turns import Turn
 from integration_tests.secured_brokers import Listeners
 from streamgroups_broker import EmbeddedKafka
 
+#: The faults after which a program may end by itself: a rejected login or a missing permission before its first batch, a
+#: ``PositionsDiffer`` that names commands, and a disk that stays full.
+_GIVING_UP = ("credentials", "rotation", "expiry", "disk-full", "broker-disk-full")
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -71,6 +75,11 @@ class Plan:
     def faults(self) -> frozenset[str]:
         """The names of the faults of all turns."""
         return frozenset(fault for _, fault in self.turns)
+
+    @property
+    def may_give_up(self) -> bool:
+        """Whether a program may end by itself: with a disabled safeguard, or an error that an operator must correct."""
+        return bool(self.sabotaged) or not self.faults.isdisjoint(_GIVING_UP)
 
     @property
     def member_names(self) -> list[str]:

@@ -204,7 +204,9 @@ class _Campaign:
         else:
             verdict = judged(plan.kind, kills, n_records, arrived, self._resets.done, letters, n_right)
         verdict = cluster.judge(verdict, arrived)
-        plan.report(f"{cluster}; {sum(it.n_ended for it in self._members)} programs have ended by themselves")
+        n_ended = sum(it.n_ended for it in self._members)
+        plan.report(f"{cluster}; {n_ended} programs have ended by themselves")
+        verdict = replace(verdict, n_given_up=0 if plan.may_give_up else n_ended)
         if stuck:
             verdict = without_the_rest(verdict, stuck)
         elif creation:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from integration_tests.campaign.computed import COMPUTED, compare_rows, places_apart
-from integration_tests.campaign.controls import STUCK, WRONG_FORK, WRONG_SAVEPOINT
+from integration_tests.campaign.controls import GIVEN_UP, STUCK, WRONG_FORK, WRONG_SAVEPOINT
 from integration_tests.campaign.foreign_transactions import foreign_values
 from integration_tests.campaign.resets import RequestedResets, is_letter, order_of, wrong_letters
 from integration_tests.campaign.savepoints import SavepointResults
@@ -33,6 +33,8 @@ class Verdict:
         resets: the number of requested resets to known positions.
         unapplied: those that begin no run of the output, by partition.
         savepoints: the savepoints and their forks.
+        n_given_up: how often a program has ended by itself, if no fault of the campaign explains it: ``sg.supervise`` restarts a query
+            that fails, and gives up only after a permanent error or ten failed runs.
         stuck: what did not happen in time: a point that no process has reached, or records that the group has not read.
         report: the result of the checker of histories, which shares no code with the other parts. ``None``: not checked.
         history: the history, as a file.
@@ -48,6 +50,7 @@ class Verdict:
     resets: int = 0
     unapplied: list[str] = field(default_factory=list)
     savepoints: SavepointResults = field(default_factory=SavepointResults)
+    n_given_up: int = 0
     stuck: list[str] = field(default_factory=list)
     report: Report | None = None
     history: Path | None = None
@@ -55,7 +58,9 @@ class Verdict:
     @property
     def holds(self) -> bool:
         found = (self.lost, self.repeated, self.disordered, self.different, self.errors, self.unapplied)
-        is_correct = not any((*found, self.stuck, self.savepoints.differences, self.savepoints.problems))
+        is_correct = not any(
+            (*found, self.stuck, self.n_given_up, self.savepoints.differences, self.savepoints.problems)
+        )
         return is_correct and (self.report is None or self.report.holds)
 
     @property
@@ -65,7 +70,8 @@ class Verdict:
         """
         found = {} if self.report is None else dict(self.report.counts)
         found |= {WRONG_SAVEPOINT: len(self.savepoints.problems), WRONG_FORK: len(self.savepoints.differences)}
-        return {name: n for name, n in (found | {STUCK: len(self.stuck)}).items() if n}
+        found |= {STUCK: len(self.stuck), GIVEN_UP: self.n_given_up}
+        return {name: n for name, n in found.items() if n}
 
     @property
     def victims(self) -> dict[str, int]:

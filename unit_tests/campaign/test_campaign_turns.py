@@ -11,6 +11,7 @@ import pytest
 
 from integration_tests.campaign import results as campaign_results
 from integration_tests.campaign.faults import CampaignMember
+from integration_tests.campaign.plan import Plan
 from integration_tests.campaign.results import EXAMPLE, tables
 from integration_tests.campaign.turns import (
     KINDS,
@@ -62,6 +63,8 @@ def test_a_short_campaign_has_as_many_victims_as_it_can(kind: str) -> None:
 def test_an_error_of_a_state_ends_a_campaign() -> None:
     assert Verdict(Counter(), 7).holds
     assert not Verdict(Counter(), 7, errors=["StateMissing: gone"]).holds
+    assert Verdict(Counter(), 7, n_given_up=1).anomalies == {"given up": 1}
+    assert not Verdict(Counter(), 7, n_given_up=1).holds
     assert not Verdict(Counter(), 7, different=["0-1 at 5, revision 0"]).holds
 
 
@@ -189,3 +192,13 @@ def test_zombies_have_tables_of_resets_and_points() -> None:
         ["point", "Delta", "Kafka"],
         ["``after-commit``", "2", "1"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("faults", "sabotaged", "may"),
+    [(("query", "broker"), "", False), (("query", "rotation"), "", True), (("query",), "fence", True)],
+)
+def test_a_program_may_end_by_itself_only_after_some_faults(faults: tuple[str, ...], sabotaged: str, may: bool) -> None:
+    turns = [("after-commit", it) for it in faults]
+    plan = Plan("", Path(), "kafka", "out", list, turns, 9, sabotaged=sabotaged)
+    assert plan.may_give_up is may
