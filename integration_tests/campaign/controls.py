@@ -21,7 +21,7 @@ _ROOT = Path(__file__).parent.parent.parent
 #: The names of the anomalies that the campaign itself finds. ``WRONG_SAVEPOINT``: a savepoint lacks a file, or a command has
 #: accepted or rejected it wrongly. ``WRONG_FORK``: a fork has failed, or has other rows than those after its positions. ``GIVEN_UP``: a program
 #: has ended by itself.
-WRONG_SAVEPOINT, WRONG_FORK, STUCK, GIVEN_UP = "wrong savepoint", "wrong fork", "stuck", "given up"
+WRONG_SAVEPOINT, WRONG_FORK, STUCK, GIVEN_UP = "wrong savepoint", "wrong fork", "stuck", "program ended"
 #: The anomaly that each disabled protection leaves, by the names of ``history.anomalies``, ``campaign.verdict`` and
 #: ``campaign.processors``.
 EXPECTED: Mapping[str, str] = MappingProxyType(

@@ -34,7 +34,7 @@ class Verdict:
         unapplied: those that begin no run of the output, by partition.
         savepoints: the savepoints and their forks.
         n_given_up: how often a program has ended by itself, if no fault of the campaign explains it: ``sg.supervise`` restarts a query
-            that fails, and gives up only after a permanent error or ten failed runs.
+            that fails, and ends it only after a permanent error or ten failed runs.
         stuck: what did not happen in time: a point that no process has reached, or records that the group has not read.
         report: the result of the checker of histories, which shares no code with the other parts. ``None``: not checked.
         history: the history, as a file.

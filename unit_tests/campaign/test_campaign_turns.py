@@ -63,7 +63,7 @@ def test_a_short_campaign_has_as_many_victims_as_it_can(kind: str) -> None:
 def test_an_error_of_a_state_ends_a_campaign() -> None:
     assert Verdict(Counter(), 7).holds
     assert not Verdict(Counter(), 7, errors=["StateMissing: gone"]).holds
-    assert Verdict(Counter(), 7, n_given_up=1).anomalies == {"given up": 1}
+    assert Verdict(Counter(), 7, n_given_up=1).anomalies == {"program ended": 1}
     assert not Verdict(Counter(), 7, n_given_up=1).holds
     assert not Verdict(Counter(), 7, different=["0-1 at 5, revision 0"]).holds
 
