@@ -149,7 +149,7 @@ def test_P3_an_instance_shows_no_secret(instance: RealInstance, postgres: str) -
                 topic.write(part if isinstance(part, bytes) else (part or "").encode())
     errors = (shown / "commands").read_text()
     assert "environment variable BOARD_MISSING of 'sasl.password' is not set" in errors
-    assert instance.view("wrong").error_code == "not_authorized"
+    assert instance.view("wrong").error_code == "login_rejected"
     assert "data_loss" not in errors
     _search(directory)
 
