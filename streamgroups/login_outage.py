@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 #: How long all brokers can reject the login before a client fails.
 PERMANENT_AFTER_MS = 15_000
-#: Rejections with a longer interval belong to two outages. A request fails after 10 seconds.
-SEPARATE_AFTER_MS = 30_000
+#: Rejections with a longer interval belong to two outages. A request fails after 10 seconds, and librdkafka repeats an identical error
+#: after 30.
+SEPARATE_AFTER_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class LoginOutage:
         last_ms: the time of the last one.
 
     >>> outage = rejected(rejected(None, 0), 14_000)
-    >>> outage.is_permanent, rejected(outage, 15_000).is_permanent, rejected(outage, 60_000).is_permanent
+    >>> outage.is_permanent, rejected(outage, 15_000).is_permanent, rejected(outage, 90_000).is_permanent
     (False, True, False)
     """
 

@@ -199,7 +199,8 @@ class UncleanElections:
         The positions between an election and its detection are of either log. The output does not show how far a new log is written.
         """
         if isinstance(event, HighWater):
-            return None if self.done else event
+            first_ms = min((it.begun_ms for found in self.done.values() for it in found), default=event.time_ms + 1)
+            return renamed(event, partial(self._log_at, event)) if event.time_ms < first_ms else None
         if isinstance(event, Position):
             unclear = ((it.begun_ms, it.detected_ms + _OBSERVED_MS) for found in self.done.values() for it in found)
             if any(begun_ms <= event.time_ms <= end_ms for begun_ms, end_ms in unclear):

@@ -17,6 +17,7 @@ from streamgroups.errors import (
     NotAuthorized,
     ProgramMismatch,
     StreamGroupsError,
+    TokenUnavailable,
     UnknownTopic,
 )
 from streamgroups.fakes import FakeHistory
@@ -253,6 +254,15 @@ def test_a_member_that_has_joined_fails_if_all_brokers_reject_its_login(
     else:
         steps = [rejected_login(run)]
     assert run.go(run.consumer.assign_all(P0), *steps, lambda: None) is rejection
+
+
+def test_a_token_endpoint_that_is_away_is_no_rejection(run: Run) -> None:
+    def away() -> StreamGroupsError | None:
+        raise TokenUnavailable("The endpoint did not respond.")
+
+    run.adapt(login_rejection=away)
+    run.consumer.stored = stored(5)
+    assert run.go(run.consumer.assign_all(P0), rejected_login(run), lambda: None) is None
 
 
 def test_a_short_rejection_of_a_login_is_an_outage(run: Run) -> None:

@@ -9,7 +9,6 @@ KIP-1043 (the error code for a group that does not exist).
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -43,8 +42,6 @@ from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.partition_conversion import committed_offsets, from_confluent
 from streamgroups_kafka.client.responses import PartRejected, topics_of
-
-logger = logging.getLogger(__name__)
 
 #: The timeout of one request, including the connection. A user waits this long for the error of an unreachable broker.
 REQUEST_TIMEOUT_S = 10.0
@@ -215,9 +212,8 @@ class KafkaCluster:
             except LoginRejected as e:
                 if self._login.rejection() is not None:
                     raise
-                # Only librdkafka supports this login.
-                logger.warning("A truncation of the log is not detected after this change of leaders. %s", e)
-                return {}
+                # A broker of several, or for a moment: without a response, this truncation would never be detected.
+                raise BrokerUnreachable(e.what, remedy=e.remedy) from None
 
         return self._try(f"The leader epochs of {topics_in(leader_epochs)}", request)
 

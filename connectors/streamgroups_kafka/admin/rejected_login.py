@@ -107,6 +107,9 @@ class RejectedLogin:
         else:
             # Another broker has accepted the login.
             return None, False
-        errors = (to_streamgroups_error(error, self._what, redact=self._config.redact) for error in seen)
-        rejection = next((error for error in errors if isinstance(error, LoginRejected)), None)
-        return rejection, not any(error.code() in _NOT_REACHED for error in seen)
+        found = [(error, to_streamgroups_error(error, self._what, redact=self._config.redact)) for error in seen]
+        rejection = next((it for _, it in found if isinstance(it, LoginRejected)), None)
+        # A rejected certificate has the code of an ended connection too.
+        return rejection, not any(
+            error.code() in _NOT_REACHED and not isinstance(it, LoginRejected) for error, it in found
+        )

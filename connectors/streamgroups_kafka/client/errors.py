@@ -336,7 +336,7 @@ _VERDICTS: dict[int, CommitVerdict] = {
     # The group does not exist any more, or this member is not in it (yet).
     **dict.fromkeys((_C.GROUP_ID_NOT_FOUND, _L._MAX_POLL_EXCEEDED), CommitVerdict.FENCED),
     # The connection of the member has ended. Whether all brokers reject its login is checked with a new client.
-    **dict.fromkeys(_LOGIN_CODES, CommitVerdict.RETRY_WHILE_OWNED),
+    **dict.fromkeys((*_LOGIN_CODES, _L._SSL), CommitVerdict.RETRY_WHILE_OWNED),
     # The topic of the partition is being deleted or recreated. The next assignment shows the result.
     _C.UNKNOWN_TOPIC_OR_PARTITION: CommitVerdict.RETRY_WHILE_OWNED,
 }

@@ -166,16 +166,22 @@ class ConsumerOwner:
         return True
 
     def _check_login(self) -> None:
-        """Fails if all brokers reject the login of a member that has joined. librdkafka repeats it with the same password: the member
-        would lose its partitions, and wait without an error. A member that joins is checked at once (``member``).
+        """Fails if all brokers reject the login of the member. librdkafka repeats it with the same password: the member would lose its
+        partitions, and wait without an error. A query that joins is checked at once too (``member``).
         """
-        if not (self._state.is_login_rejected and self._state.has_been_assigned):
-            return
         now_s = time.monotonic()
-        if now_s < self._next_login_check_s:
+        if not self._state.is_login_rejected or now_s < self._next_login_check_s:
             return
         self._next_login_check_s = now_s + _LOGIN_CHECK_S
-        rejection = self._settings.login_rejection()
+        try:
+            rejection = self._settings.login_rejection()
+        except LoginRejected as e:
+            # The token endpoint rejects the client.
+            rejection = e
+        except StreamGroupsError as e:
+            # Open connections continue to work without a new token.
+            self._log.failed(str(e), "LOGIN")
+            return
         if rejection is None:
             self._login, self._state.is_login_rejected = None, False
             return

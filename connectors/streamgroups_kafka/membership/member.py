@@ -87,7 +87,14 @@ class KafkaMember(MemberState):
         """
         if self.is_login_rejected:
             self.is_login_rejected = False
-            if (rejection := self._settings.login_rejection()) is not None:
+            try:
+                rejection = self._settings.login_rejection()
+            except StreamGroupsError as e:
+                if not e.retriable:
+                    raise
+                # A token endpoint is away. The owner thread checks the login again.
+                return
+            if rejection is not None:
                 raise rejection
 
     def _is_standby(self) -> bool:

@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from streamgroups.decoding.registry import MAX_SCHEMA_ID, RegisteredSchema, SchemaRegistry
-from streamgroups.errors import InvalidOption, LoginRejected, RegistryUnreachable, SchemaRejected, StreamGroupsError
+from streamgroups.errors import (
+    InvalidOption,
+    LoginRejected,
+    NotAuthorized,
+    RegistryUnreachable,
+    SchemaRejected,
+    StreamGroupsError,
+)
 from streamgroups.extras import explained
 
 _T = TypeVar("_T")
@@ -223,7 +230,12 @@ class RegistryClient:
 
     def _error(self, error: Any) -> StreamGroupsError:
         status, text = error.http_status_code, self._text(error.error_message)
-        if status in (401, 403):
+        if status == 403:
+            return NotAuthorized(
+                f"The schema registry '{self._url}' rejected the request: {text}.",
+                remedy="Grant this user the right to read the subjects, and to register schemas if the query encodes.",
+            )
+        if status == 401:
             return LoginRejected(
                 f"The schema registry '{self._url}' rejected the login: {text}.",
                 remedy="Set 'basic.auth.user.info' or 'bearer.auth.token' in the settings of sg.schemas.SchemaRegistry.",

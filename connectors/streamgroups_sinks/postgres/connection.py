@@ -163,13 +163,13 @@ def connection_error(text: str, doing: str) -> StreamGroupsError:
     what = f"{doing}: PostgreSQL cannot be reached: {_one_line(text)}."
     if re.search(r"database .* does not exist", text):
         return SinkRejected(what, remedy="Create the database, or set another one in 'conninfo'.")
+    if "permission denied" in text:
+        return NotAuthorized(what, remedy="Grant this user the right to CONNECT to the database.")
     if re.search(
-        r"authentication failed|no pg_hba\.conf entry|role .* does not exist|permission denied|not permitted|no password",
+        r"authentication failed|no pg_hba\.conf entry|role .* does not exist|not permitted|no password",
         text,
     ):
-        return LoginRejected(
-            what, remedy="Check user and password, the server's pg_hba.conf, and the right to CONNECT."
-        )
+        return LoginRejected(what, remedy="Check user and password, and the server's pg_hba.conf.")
     return SinkUnreachable(
         what, remedy="Check that the server runs and that host and port are correct; then try again."
     )

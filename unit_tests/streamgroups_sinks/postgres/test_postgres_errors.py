@@ -39,7 +39,7 @@ from streamgroups_sinks.postgres.connection import (
         ("fe_sendauth: no password supplied", LoginRejected),
         ('FATAL:  no pg_hba.conf entry for host "1.2.3.4"', LoginRejected),
         ('FATAL:  role "me" does not exist', LoginRejected),
-        ('FATAL:  permission denied for database "flights"', LoginRejected),
+        ('FATAL:  permission denied for database "flights"', NotAuthorized),
         ('FATAL:  database "fligths" does not exist', SinkRejected),
     ],
 )
