@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, ConsumerGroupType, KafkaError, KafkaException
 
+from streamgroups import login_outage
 from streamgroups.errors import BrokerUnreachable, LoginRejected
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.admin import cluster, replaced_client, unsupported_requests
@@ -132,7 +133,8 @@ def test_S7_a_rejected_login_does_not_end_the_detection_of_truncations(
 
     monkeypatch.setattr(unsupported_requests, "epoch_ends", rejected)
     monkeypatch.setattr(tested._login, "rejection", lambda: rejection if are_all else None)
-    monkeypatch.setattr(tested._login, "judged", lambda error: error)
+    monkeypatch.setattr(ClientConfig, "has_login", True)
+    monkeypatch.setattr(login_outage, "PERMANENT_AFTER_MS", 0)
     monkeypatch.setattr(tested, "_retrying", lambda request, *args, **more: request(*args, **more))
     with pytest.raises(LoginRejected if are_all else BrokerUnreachable):
         tested.epoch_ends({partition: 3}, {partition: 4})

@@ -206,16 +206,9 @@ class KafkaCluster:
         with KAFKA_PYTHON:
             from streamgroups_kafka.admin.unsupported_requests import epoch_ends
 
-        def request(_: AdminClient) -> dict[TopicPartition, int]:
-            try:
-                return epoch_ends(self._config, leader_epochs, current)
-            except LoginRejected as e:
-                if self._login.rejection() is not None:
-                    raise
-                # A broker of several, or for a moment: without a response, this truncation would never be detected.
-                raise BrokerUnreachable(e.what, remedy=e.remedy) from None
-
-        return self._try(f"The leader epochs of {topics_in(leader_epochs)}", request)
+        # Without a response, this truncation would never be detected. So a login that is rejected for a moment is retried too.
+        what = f"The leader epochs of {topics_in(leader_epochs)}"
+        return self._try(what, lambda _: epoch_ends(self._config, leader_epochs, current))
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.high_watermarks`."""

@@ -239,8 +239,8 @@ class WarmClients:
         idle_s: how long a client is kept, in seconds.
 
     A kept client has records behind the ranges that it has read. So it is not used for a recreated topic, which has the
-    same name and another id, nor after a change of the leader: an unclean election replaces records. A worker reads one task at a time, so a client has one user. A lock protects the kept clients,
-    because a timer closes them.
+    same name and another id, nor after a change of the leader: an unclean election replaces records. A worker reads one
+    task at a time, so a client has one user. A lock protects the kept clients, because a timer closes them.
     """
 
     def __init__(self, most: int = 2, idle_s: float = 30) -> None:
