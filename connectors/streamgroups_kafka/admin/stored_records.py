@@ -15,15 +15,14 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
 
-from streamgroups.errors import LoginRejected
 from streamgroups.groups.lag import FirstOfLag, NoLag
-from streamgroups.login_outage import LoginOutage, rejected
 from streamgroups.message import Message
 from streamgroups.partitions import OffsetRange, StampedOffset, TopicPartition
 from streamgroups_kafka.admin.batch_fetch import fetched_batches
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import BROKER_REMOVED
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.login_rejections import LoginRejections
 from streamgroups_kafka.client.messages import KafkaMessage, to_message
 from streamgroups_kafka.client.partition_conversion import to_confluent
 
@@ -66,13 +65,19 @@ def stored_records(
     if not open_:
         return
     positions = {tp: starts[tp] for tp in open_}
-    login = _Login(config)
-    settings = {"fetch.wait.max.ms": "100", "error_cb": login.on_error}
+    login = LoginRejections()
+
+    def on_error(error: KafkaError) -> None:
+        login.seen(to_streamgroups_error(error, "Records could not be read", redact=config.redact))
+
+    settings = {"fetch.wait.max.ms": "100", "error_cb": on_error}
     with _assigned_consumer(config, positions, settings) as consumer:
         stalled_s = time.monotonic() + _STALLED_S
         while open_:
             arrived: Sequence[KafkaMessage] = consumer.consume(_AT_ONCE, _POLL_S)
-            login.check(has_records=bool(arrived))
+            if arrived:
+                login.progressed()
+            login.check()
             if ends is not None and not arrived and time.monotonic() > stalled_s:
                 ranges = [OffsetRange(tp, positions[tp], ends[tp]) for tp in sorted(open_)]
                 arrived = _not_parsed(config, consumer, ranges, positions)
@@ -94,28 +99,6 @@ def stored_records(
                     positions[tp] = max(positions[tp], reached)
                 if end is not None and reached >= end:
                     open_.discard(tp)
-
-
-class _Login:
-    """The rejections of a login while records are read. librdkafka repeats it without an error of the consumer."""
-
-    def __init__(self, config: ClientConfig) -> None:
-        self._config = config
-        self._rejection: LoginRejected | None = None
-        self._outage: LoginOutage | None = None
-
-    def on_error(self, error: KafkaError) -> None:
-        """librdkafka calls it with an error of the client."""
-        found = to_streamgroups_error(error, "Records could not be read", redact=self._config.redact)
-        if isinstance(found, LoginRejected):
-            self._rejection, self._outage = found, rejected(self._outage, int(time.monotonic() * 1000))
-
-    def check(self, *, has_records: bool) -> None:
-        """Called after each poll. Raises the rejection if it is permanent."""
-        if has_records:
-            self._outage = None
-        elif self._rejection is not None and self._outage is not None and self._outage.is_permanent:
-            raise self._rejection
 
 
 def _not_parsed(

@@ -18,9 +18,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from streamgroups.errors import DataLoss, LoginRejected, ReadTimedOut, StreamGroupsError
+from streamgroups.errors import DataLoss, ReadTimedOut, StreamGroupsError
 from streamgroups.groups.gaps import Cause, Gap, PartitionGap
-from streamgroups.login_outage import LoginOutage, rejected
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.data_loss import OnDataLoss
 from streamgroups.retry import retrying
@@ -28,6 +27,7 @@ from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.free_memory import return_free_memory
 from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
+from streamgroups_kafka.client.login_rejections import LoginRejections
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.native import uses_native
 from streamgroups_kafka.read.arrow_columns import to_batches
@@ -86,8 +86,7 @@ class _Reading:
         self._new_fetcher = new_fetcher
         self._last_error = ""
         self._log = client_log(settings.client.get("bootstrap.servers"))
-        self._rejection: StreamGroupsError | None = None
-        self._login: LoginOutage | None = None
+        self._login = LoginRejections()
         self._gaps: list[PartitionGap] = []
         self._deadline_s = self._stalled_s = 0.0
 
@@ -149,9 +148,7 @@ class _Reading:
         translated = self._translated(error, "Reading")
         self._last_error = str(translated)
         self._log.failed(translated.what)
-        if isinstance(translated, LoginRejected):
-            self._rejection = translated
-            self._login = rejected(self._login, int(time.monotonic() * 1000))
+        self._login.seen(translated)
 
     def _translated(self, error: KafkaError, what: str, topic: str | None = None) -> StreamGroupsError:
         return to_streamgroups_error(error, what, topic=topic, redact=self._settings.client.redact)
@@ -210,7 +207,7 @@ class _Reading:
 
     def _progressed(self) -> None:
         timeout_s = self._settings.timeout_ms / 1000
-        self._login = None
+        self._login.progressed()
         now_s = time.monotonic()
         self._deadline_s, self._stalled_s = now_s + timeout_s, now_s + min(_STALLED_S, timeout_s / 2)
 
@@ -235,8 +232,7 @@ class _Reading:
         self._stalled_s = time.monotonic() + _STALLED_S
 
     def _check(self, fetcher: Fetcher) -> None:
-        if self._rejection and self._login and self._login.is_permanent:
-            raise self._rejection
+        self._login.check()
         if time.monotonic() > self._deadline_s:
             waiting = ", ".join(f"{r.topic_partition} (to {r.end_offset})" for r in sorted(fetcher.remaining()))
             raise ReadTimedOut(
