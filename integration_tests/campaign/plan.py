@@ -77,11 +77,25 @@ class Plan:
         return frozenset(fault for _, fault in self.turns)
 
     @property
-    def may_give_up(self) -> bool:
-        """Whether a program may end by itself: with a disabled safeguard, or an error that an operator must correct."""
-        return bool(self.sabotaged) or not self.faults.isdisjoint(_GIVING_UP)
-
-    @property
     def member_names(self) -> list[str]:
         """The names of the queries. Only the last one can have executors of its own."""
         return ["ann", "bob", "cem", "dan"][: 1 if self.kind == "stateful" else self.n_members]
+
+
+def unexplained_ends(began: Sequence[tuple[str, int]], n_ended: int) -> int:
+    """How many programs have ended by themselves in turns whose fault does not explain it. A fault explains those of its
+    turn and of the next one, because a program ends after its last attempt.
+
+    Args:
+        began: the fault of each turn, and how many programs had ended when it began, in order.
+        n_ended: how many have ended in the whole campaign.
+
+    >>> unexplained_ends([("query", 1), ("rotation", 1), ("broker", 3), ("query", 4)], 6)
+    3
+    """
+    counts = [*(n for _, n in began), n_ended]
+    found, before = counts[0], ""
+    for turn, (fault, n) in enumerate(began, 1):
+        found += 0 if {fault, before} & {*_GIVING_UP} else counts[turn] - n
+        before = fault
+    return found

@@ -23,7 +23,7 @@ from integration_tests.campaign.input_topics import INPUT_PREFIX, InputTopics
 from integration_tests.campaign.machines import Machine
 from integration_tests.campaign.members import MASTER, CampaignMember, all_are_up, stopped
 from integration_tests.campaign.network_faults import Network
-from integration_tests.campaign.plan import Plan
+from integration_tests.campaign.plan import Plan, unexplained_ends
 from integration_tests.campaign.process_faults import faults_of_processes
 from integration_tests.campaign.queries import QueryConfig
 from integration_tests.campaign.resets import RequestedResets
@@ -141,17 +141,18 @@ class _Campaign:
             )
         with closing(self._machine), closing(self._config):
             observer = self._history.observer(plan.bootstrap, plan.to, topics.positions)
-            kills, stuck = self._inject_all(observer, creation)
+            turns, stuck = self._inject_all(observer, creation)
             if plan.storage:
                 plan.storage.copy()
             # The positions after the last commit of the members.
             observer.finish()
             passwords = self._config.rotation.passwords if self._config.rotation else {}
             self._history.searched(self._config.planted.search(plan.directory, passwords))
-            return self._judged(kills, stuck, creation)
+            verdict = self._judged(turns.kills, stuck, creation)
+            return replace(verdict, n_given_up=self._unexplained_ends(turns))
 
-    def _inject_all(self, observer: Observer, creation: Creation | None) -> tuple[Counter[tuple[str, str]], list[str]]:
-        """Returns the injected faults, and what did not happen in time."""
+    def _inject_all(self, observer: Observer, creation: Creation | None) -> tuple[TurnRun, list[str]]:
+        """Returns the turns with the injected faults, and what did not happen in time."""
         plan, topics, now_s = self._plan, self._topics, time.monotonic()
         run = TurnRun(
             plan.directory,
@@ -164,6 +165,7 @@ class _Campaign:
             now_s + plan.timeout_s,
             now_s + plan.faults_s,
             Counter(),
+            self._n_ended,
         )
         stuck: list[str] = []
         try:
@@ -185,7 +187,15 @@ class _Campaign:
             if happened := self._network.counts():
                 plan.report(f"the proxies: {happened}")
             self._history.gather()
-        return run.kills, stuck
+        return run, stuck
+
+    def _n_ended(self) -> int:
+        return sum(it.n_ended for it in self._members)
+
+    def _unexplained_ends(self, turns: TurnRun) -> int:
+        """The programs that have ended by themselves without a reason. With a disabled safeguard each of them has one."""
+        self._plan.report(f"{self._n_ended()} programs have ended by themselves")
+        return 0 if self._plan.sabotaged else unexplained_ends(turns.began, self._n_ended())
 
     def _judged(self, kills: Counter[tuple[str, str]], stuck: list[str], creation: Creation | None) -> Verdict:
         plan, history, cluster = self._plan, self._history, self._cluster
@@ -204,9 +214,7 @@ class _Campaign:
         else:
             verdict = judged(plan.kind, kills, n_records, arrived, self._resets.done, letters, n_right)
         verdict = cluster.judge(verdict, arrived)
-        n_ended = sum(it.n_ended for it in self._members)
-        plan.report(f"{cluster}; {n_ended} programs have ended by themselves")
-        verdict = replace(verdict, n_given_up=0 if plan.may_give_up else n_ended)
+        plan.report(str(cluster))
         if stuck:
             verdict = without_the_rest(verdict, stuck)
         elif creation:

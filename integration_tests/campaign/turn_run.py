@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from integration_tests.campaign.faults import FaultInjector
@@ -33,6 +33,8 @@ class TurnRun:
         deadline_s: when it ends, by the monotonic clock.
         last_fault_s: when no more faults are injected.
         kills: how often each fault was injected at each point.
+        n_ended: returns how many programs have ended by themselves.
+        began: the fault of each turn, and ``n_ended`` when it began.
     """
 
     directory: Path
@@ -45,6 +47,8 @@ class TurnRun:
     deadline_s: float
     last_fault_s: float
     kills: Counter[Turn]
+    n_ended: Callable[[], int]
+    began: list[tuple[str, int]] = field(default_factory=list)
 
     def wait_for_first_batches(self, n_records: int) -> None:
         """Before the first batches are written, a disabled safeguard has no effect, and a savepoint no content."""
@@ -62,6 +66,9 @@ class TurnRun:
             if self.creation:
                 self.creation.permit(turn / (len(self.turns) + 1))
             began_s = time.monotonic()
+            # Only a start notices the end of a program.
+            self.injector.all_are_up()
+            self.began.append((victim, self.n_ended()))
             if not self._inject(point, victim):
                 break
             self.kills[point, victim] += 1

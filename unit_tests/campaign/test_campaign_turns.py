@@ -11,7 +11,7 @@ import pytest
 
 from integration_tests.campaign import results as campaign_results
 from integration_tests.campaign.faults import CampaignMember
-from integration_tests.campaign.plan import Plan
+from integration_tests.campaign.plan import unexplained_ends
 from integration_tests.campaign.results import EXAMPLE, tables
 from integration_tests.campaign.turns import (
     KINDS,
@@ -195,10 +195,17 @@ def test_zombies_have_tables_of_resets_and_points() -> None:
 
 
 @pytest.mark.parametrize(
-    ("faults", "sabotaged", "may"),
-    [(("query", "broker"), "", False), (("query", "rotation"), "", True), (("query",), "fence", True)],
+    ("began", "n_ended", "unexplained"),
+    [
+        ([], 0, 0),
+        ([], 1, 1),
+        ([("query", 0), ("broker", 1)], 2, 2),
+        ([("rotation", 0), ("query", 1), ("query", 2)], 3, 1),
+        ([("query", 0), ("rotation", 0)], 2, 0),
+        ([("disk-full", 1)], 1, 1),
+    ],
 )
-def test_a_program_may_end_by_itself_only_after_some_faults(faults: tuple[str, ...], sabotaged: str, may: bool) -> None:
-    turns = [("after-commit", it) for it in faults]
-    plan = Plan("", Path(), "kafka", "out", list, turns, 9, sabotaged=sabotaged)
-    assert plan.may_give_up is may
+def test_a_fault_explains_the_ends_of_programs_in_its_turn_and_the_next(
+    began: list[tuple[str, int]], n_ended: int, unexplained: int
+) -> None:
+    assert unexplained_ends(began, n_ended) == unexplained
