@@ -22,8 +22,10 @@ from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.admin.topics import KafkaTopicAdmin
+from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.properties_file import command_config
+from streamgroups_kafka.cursors.position_checks import TopicIds
 from streamgroups_kafka.cursors.reader import RecordReader
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.member_settings import MemberSettings
@@ -109,7 +111,9 @@ class RealCluster:
     def new_records(self, *, read_committed: bool = False) -> Records:
         config = self._config_of_committed if read_committed else self._config
         cluster = self.cluster_of_committed if read_committed else self.cluster
-        return RecordReader(config, group_id="unused", client_id=None, offsets=cluster)
+        return RecordReader(
+            config, group_id="unused", client_id=None, offsets=cluster, ids=TopicIds(cluster, SteadyClock())
+        )
 
     def new_group(self) -> str:
         return f"g-{uuid.uuid4().hex[:8]}"

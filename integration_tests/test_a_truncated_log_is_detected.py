@@ -1,11 +1,13 @@
 """S7: an unclean leader election truncates a log behind the position of a query, and the log grows past it.
 
-A client of a task has fetched records that nothing has read yet. After the election, other records have their offsets.
+A client of a task has fetched records that nothing has read yet, and so has that of a cursor. After the election, other
+records have their offsets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+import streamgroups as sg
 from integration_tests.tiers import LONG
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.groups.commit_metadata import CommitMark
@@ -86,8 +89,10 @@ def values(name: str, count: int) -> list[str]:
 @LONG
 def test_S7_records_in_the_place_of_others_that_were_read(spark: SparkSession, tmp_path: Path) -> None:
     settings = {"unclean.leader.election.enable": "true"}
-    with EmbeddedKafka(nodes=3, properties=settings) as kafka:
+    with ExitStack() as stack:
+        kafka = stack.enter_context(EmbeddedKafka(nodes=3, properties=settings))
         bootstrap = kafka.bootstrap_servers
+        cursors = stack.enter_context(closing(sg.cursors.GroupCursors(bootstrap)))
         admin = AdminClient({"bootstrap.servers": bootstrap})
 
         def in_sync() -> set[int]:
@@ -112,6 +117,8 @@ def test_S7_records_in_the_place_of_others_that_were_read(spark: SparkSession, t
         before = cluster.log_ends([PARTITION]).leader_epochs[PARTITION]
         # The client of this read has all records that follow.
         assert read(bootstrap, 0, 12, before) == [*values("a", 10), *values("lost", 2)]
+        found, cursor = cursors.get_messages(cursors.create_cursor(TOPIC, 0, sg.cursors.TRIM_HORIZON), 12)
+        assert [it.value for it in found] == [it.encode() for it in (*values("a", 10), *values("lost", 2))]
         mark = CommitMark.parse(committed_metadata(bootstrap, "board", TOPIC)[0])
         assert mark is not None
         assert mark.leader_epoch is not None
@@ -121,6 +128,8 @@ def test_S7_records_in_the_place_of_others_that_were_read(spark: SparkSession, t
         kafka.restart_node(2)
         after = result(lambda: cluster.log_ends([PARTITION]), "the log after the election").leader_epochs[PARTITION]
         assert read(bootstrap, 12, 15, after) == values("b", 30)[2:5]
+        found, _ = cursors.get_messages(cursor, 3)
+        assert [it.value for it in found] == [it.encode() for it in values("b", 30)[2:5]]
         with pytest.raises(
             StreamingQueryException, match=r"available offsets \[0, 40\)\): the log was truncated at offset 10"
         ):

@@ -26,7 +26,9 @@ from streamgroups.ports import Committed
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
+from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.cursors.position_checks import TopicIds
 from streamgroups_kafka.cursors.reader import RecordReader
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.member_settings import MemberSettings
@@ -175,7 +177,9 @@ def test_an_entry_of_a_group_is_written(cluster: EmbeddedKafka) -> None:
 def test_a_cursor_reads_from_the_next_leader(cluster: EmbeddedKafka) -> None:
     config = ClientConfig.from_options({"bootstrap.servers": cluster.bootstrap_servers})
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    with closing(RecordReader(config, group_id="unused", client_id=None, offsets=KafkaCluster(config))) as reader:
+    of_topic = KafkaCluster(config)
+    ids = TopicIds(of_topic, SteadyClock())
+    with closing(RecordReader(config, group_id="unused", client_id=None, offsets=of_topic, ids=ids)) as reader:
         first = reader.read({TPS[0]: 0}, 100)
         cluster.pause_node(leader := admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions[0].leader)
         try:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaError
 
 from streamgroups.errors import DataLoss, LoginRejected, NotAuthorized, ReadTimedOut
 from streamgroups.identity import UNKNOWN, TopicIdentity
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import LogEnds, TopicPartition
 from streamgroups.ports import Batch
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors import reader as cursor_reader
+from streamgroups_kafka.cursors.position_checks import TopicIds
+from streamgroups_kafka.cursors.read_logs import ReadLogs
 from streamgroups_kafka.cursors.reader import PartitionReaders, RecordReader
 from unit_tests.scripted_consumer import ScriptedConsumer, end_of, failed_fetch, records
 
@@ -28,10 +31,16 @@ class Ends:
         self.of = {P0: 0, P1: 0}
         self.begin = {P0: 0, P1: 0}
         self.requested = 0
+        self.epochs = {P0: 4, P1: 4}
+        self.identity = TopicIdentity("c", "first")
 
-    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def log_ends(self, partitions: Collection[TopicPartition]) -> LogEnds:
         self.requested += 1
-        return {tp: self.of[tp] for tp in partitions}
+        epochs = {tp: self.epochs[tp] for tp in partitions if tp in self.epochs}
+        return LogEnds({tp: self.of[tp] for tp in partitions}, epochs)
+
+    def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
+        return dict.fromkeys(topics, self.identity)
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self.of[tp] for tp in partitions}
@@ -47,7 +56,11 @@ class Reading:
         self.consumer, self.ends = ScriptedConsumer(), Ends()
         monkeypatch.setattr(cursor_reader, "Consumer", self.consumer)
         config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
-        self.reader = RecordReader(config, group_id="g", client_id=None, offsets=self.ends)  # type: ignore[arg-type]
+        #: The time in seconds, for the ids and the epochs of logs.
+        self.now_s = 0.0
+        ids = TopicIds(self.ends, lambda: int(self.now_s * 1000))  # type: ignore[arg-type]
+        monkeypatch.setattr(cursor_reader, "ReadLogs", partial(ReadLogs, now_s=lambda: self.now_s))
+        self.reader = RecordReader(config, group_id="g", client_id=None, offsets=self.ends, ids=ids)  # type: ignore[arg-type]
 
     def hold(self, tp: TopicPartition, begin: int, end: int) -> None:
         self.ends.begin[tp], self.ends.of[tp] = begin, end
@@ -198,7 +211,8 @@ def test_G16_a_position_behind_the_end_is_data_loss_and_not_nothing(reading: Rea
 
 def test_a_position_that_a_former_leader_does_not_have_is_requested_again(reading: Reading) -> None:
     reading.hold(P0, 0, 4)
-    reading.consumer.fetched = deque([failed_fetch(P0, KafkaError.OFFSET_OUT_OF_RANGE), *records(P0, 3)])
+    reading.consumer.fetched = deque([failed_fetch(P0, KafkaError.OFFSET_OUT_OF_RANGE)])
+    reading.consumer.then(lambda: records(P0, 3)[0])
     assert reading.read({P0: 3})[0] == [(0, 3)]
     assert reading.consumer.assigned == {P0: 3}
 
@@ -251,6 +265,64 @@ def test_an_error_before_a_record_does_not_fail_later_requests(
     with pytest.raises(ReadTimedOut) as timed_out:
         reading.read({P0: 3})
     assert "rejected" not in str(timed_out.value)
+
+
+class TestPrefetchedMessages:
+    """S7, S11: messages that are prefetched belong to the log of that time."""
+
+    @pytest.fixture(autouse=True)
+    def _two_of_four(self, reading: Reading) -> None:
+        reading.hold(P0, 0, 4)
+        reading.consumer.then(lambda: records(P0, 0)[0])
+        assert reading.read({P0: 0}, 1)[0] == [(0, 0)]
+        reading.consumer.fetched = deque(records(P0, 1, 2, 3))
+
+    @staticmethod
+    def is_dropped(reading: Reading) -> bool:
+        n = len(reading.consumer.names("incremental_assign"))
+        assert reading.read({P0: 1}, 1)[0] == [(0, 1)]
+        return len(reading.consumer.names("incremental_assign")) > n
+
+    def test_they_are_returned_while_the_leader_has_the_same_epoch(self, reading: Reading) -> None:
+        reading.now_s = 60
+        assert not self.is_dropped(reading)
+
+    def test_they_are_dropped_after_an_election(self, reading: Reading) -> None:
+        reading.now_s, reading.ends.epochs[P0] = 60, 5
+        assert self.is_dropped(reading)
+
+    def test_an_election_is_noticed_after_seconds(self, reading: Reading) -> None:
+        reading.now_s, reading.ends.epochs[P0] = 4, 5
+        assert not self.is_dropped(reading)
+
+    def test_they_are_dropped_if_nothing_shows_that_the_log_is_the_same(self, reading: Reading) -> None:
+        reading.now_s = 60
+        del reading.ends.epochs[P0]
+        assert self.is_dropped(reading)
+
+    def test_they_are_dropped_when_the_topic_has_another_id(self, reading: Reading) -> None:
+        reading.now_s, reading.ends.identity = 5, TopicIdentity("c", "second")
+        assert self.is_dropped(reading)
+
+    def test_other_partitions_keep_theirs(self, reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(reading.reader, "_max_bytes", 1)
+        reading.hold(P1, 0, 1)
+        reading.consumer.fetched = deque([*records(P0, 1), *records(P1, 0), *records(P0, 2)])
+        assert reading.read({P0: 1, P1: 0})[0] == [(0, 1)]
+        reading.reader._logs.observe(reading.ends.log_ends([P1]))
+        reading.now_s, reading.ends.epochs[P0] = 60, 5
+        assert reading.read({P0: 2, P1: 0})[0] == [(1, 0)]
+        reading.consumer.fetched = deque(records(P0, 2))
+        assert reading.read({P0: 2, P1: 1})[0] == [(0, 2)]
+        assert reading.consumer.assigned == {P0: 2, P1: 0}
+
+
+def test_what_waited_behind_an_error_is_fetched_again(reading: Reading) -> None:
+    """The messages behind it can be those of the log before a truncation."""
+    reading.hold(P0, 0, 4)
+    reading.consumer.fetched = deque([failed_fetch(P0, KafkaError._AUTO_OFFSET_RESET), *records(P0, 4, 5)])
+    reading.consumer.then(lambda: records(P0, 3)[0])
+    assert reading.read({P0: 3})[0] == [(0, 3)]
 
 
 def test_it_is_closed_once(reading: Reading) -> None:

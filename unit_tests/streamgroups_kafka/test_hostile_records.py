@@ -18,6 +18,7 @@ from streamgroups_kafka.admin.stored_records import stored_records
 from streamgroups_kafka.client import messages
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors import reader as cursor_reader
+from streamgroups_kafka.cursors.position_checks import TopicIds
 from streamgroups_kafka.cursors.reader import RecordReader
 from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_kafka.read.fetcher import BATCH_BYTES, NewFetcher, ReadSettings
@@ -56,6 +57,11 @@ def holding(tp: TopicPartition, end_offset: int) -> FakeCluster:
     cluster.create_topic(tp.topic)
     cluster.leave_gap(tp, end_offset)
     return cluster
+
+
+def new_reader(config: ClientConfig, tp: TopicPartition, end_offset: int) -> RecordReader:
+    cluster = holding(tp, end_offset)
+    return RecordReader(config, group_id="g", client_id=None, offsets=cluster, ids=TopicIds(cluster, lambda: 0))
 
 
 @pytest.fixture(params=["native", "plain"])
@@ -140,7 +146,7 @@ def test_a_timestamp_that_does_not_fit_is_null(
 
 
 def test_a_group_cursor_continues_behind_such_records(config: ClientConfig, caplog: pytest.LogCaptureFixture) -> None:
-    reader = RecordReader(config, group_id="g", client_id=None, offsets=holding(HEADERS, 3))
+    reader = new_reader(config, HEADERS, 3)
     with closing(reader):
         messages = reader.read({HEADERS: 0}, 10).messages
     assert [(m.value, m.headers[:1]) for m in messages] == [(b"v", ()), (b"bad", ()), (b"good", (("h", b"1"),))]
@@ -224,7 +230,7 @@ def test_a_batch_that_librdkafka_rejects_is_named(
         read(new_fetcher, config, tp, 3, ["value"])
     assert remedy in raised.value.remedy
     with (
-        closing(RecordReader(config, group_id="g", client_id=None, offsets=holding(tp, 3))) as reader,
+        closing(new_reader(config, tp, 3)) as reader,
         pytest.raises(StreamGroupsError, match=f"Reading {topic}-0 at offset 1: {happened}"),
     ):
         reader.read({tp: 1}, 10)
@@ -260,7 +266,7 @@ class TestMemory:
         broker.append("much", batch(*(record(n, b"", (header(b""),) * 10) for n in range(100))))
         monkeypatch.setattr(cursor_reader, "_FETCH_BYTES", 50_000)
         tp = TopicPartition("much", 0)
-        reader = RecordReader(config, group_id="g", client_id=None, offsets=holding(tp, 100))
+        reader = new_reader(config, tp, 100)
         with closing(reader):
             assert len(reader.read({tp: 0}, 100).messages) == 50
 

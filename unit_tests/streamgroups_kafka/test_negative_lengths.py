@@ -22,6 +22,7 @@ from streamgroups_kafka.admin.batch_parser import ParsedBatch, parse_batch
 from streamgroups_kafka.client import messages
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors import reader as cursor_reader
+from streamgroups_kafka.cursors.position_checks import TopicIds
 from streamgroups_kafka.cursors.reader import RecordReader
 from streamgroups_kafka.read import arrow_columns, range_reader
 from streamgroups_kafka.read.arrow_columns import COLUMNS, to_batches
@@ -95,7 +96,9 @@ def test_a_group_cursor_reads_them(config: ClientConfig) -> None:
     cluster = FakeCluster(lambda: 0)
     cluster.create_topic("poison")
     cluster.leave_gap(P0, 10)
-    with closing(RecordReader(config, group_id="g", client_id=None, offsets=cluster)) as reader:
+    with closing(
+        RecordReader(config, group_id="g", client_id=None, offsets=cluster, ids=TopicIds(cluster, lambda: 0))
+    ) as reader:
         found: list[Any] = []
         position = 0
         while position < 10:

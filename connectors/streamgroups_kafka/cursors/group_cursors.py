@@ -450,4 +450,4 @@ class GroupCursors:
         return encode(cursor, self._key, self._clock())
 
     def _new_reader(self) -> RecordReader:
-        return RecordReader(self._config, group_id="streamgroups", client_id=None, offsets=self._cluster)
+        return RecordReader(self._config, group_id="streamgroups", client_id=None, offsets=self._cluster, ids=self._ids)

@@ -267,6 +267,7 @@ class Instances:
             group_id=instance_request.group,
             client_id=instance_request.instance,
             offsets=self._cluster,
+            ids=self._ids,
         )
         return InstanceSession(
             GroupCursor(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from types import MappingProxyType
 
@@ -31,6 +31,8 @@ from streamgroups_kafka.client.messages import KafkaMessage, to_message
 from streamgroups_kafka.client.partition_conversion import to_confluent
 from streamgroups_kafka.cursors.closing import closed_error
 from streamgroups_kafka.cursors.job_thread import JobThread, ThreadEnded
+from streamgroups_kafka.cursors.position_checks import TopicIds
+from streamgroups_kafka.cursors.read_logs import ReadLogs
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ class RecordReader:
         group_id: required by librdkafka. The reader neither joins the group nor commits.
         client_id: the client id in logs and quotas of the broker.
         offsets: provides beginning and end offsets, with the isolation level of the configuration.
+        ids: provides topic ids.
     """
 
     def __init__(
@@ -78,8 +81,10 @@ class RecordReader:
         group_id: str,
         client_id: str | None,
         offsets: Cluster,
+        ids: TopicIds,
     ) -> None:
         self._config, self._offsets = config, offsets
+        self._logs = ReadLogs(offsets, ids)
         settings = {**_DEFAULTS, **config.for_reader(group_id, client_id=client_id)}
         self._max_bytes = int(config.get("fetch.max.bytes") or _FETCH_BYTES)
         self._consumer = Consumer({**settings, "error_cb": self._on_client_error})
@@ -173,24 +178,31 @@ class RecordReader:
             self._consumer.close()
 
     def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Partitions that continue at their last offset stay assigned, with all prefetched messages."""
-        old = [tp for tp, n in self._next.items() if positions.get(tp) != n]
-        new = {tp: n for tp, n in positions.items() if self._next.get(tp) != n}
-        if old:
-            self._consumer.incremental_unassign([*map(to_confluent, old)])
-            gone = {(tp.topic, tp.partition) for tp in old}
-            self._waiting = deque(m for m in self._waiting if (m.topic(), m.partition()) not in gone)
+        """Partitions that continue at their last offset in the same log stay assigned, with all prefetched messages."""
+        continued = [tp for tp, n in positions.items() if self._next.get(tp) == n]
+        kept = {*continued} - self._logs.replaced(continued)
+        new = {tp: n for tp, n in positions.items() if tp not in kept}
+        self._unassign([tp for tp in self._next if tp not in kept])
         if new:
+            self._logs.begin(new)
             self._consumer.incremental_assign([to_confluent(tp, n) for tp, n in new.items()])
         self._next = dict(positions)
         self._behind_s = {tp: since_s for tp, since_s in self._behind_s.items() if tp in positions and tp not in new}
 
+    def _unassign(self, partitions: Collection[TopicPartition]) -> None:
+        """Drops partitions, with their prefetched messages."""
+        if partitions:
+            self._consumer.incremental_unassign([*map(to_confluent, partitions)])
+            gone = {(tp.topic, tp.partition) for tp in partitions}
+            self._waiting = deque(m for m in self._waiting if (m.topic(), m.partition()) not in gone)
+
     def _ends(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        ends = self._offsets.end_offsets(list(positions))
-        for tp, end in ends.items():
+        ends = self._offsets.log_ends(list(positions))
+        self._logs.observe(ends)
+        for tp, end in ends.offsets.items():
             if positions[tp] > end:
                 self._on_gone(tp)
-        return ends
+        return ends.offsets
 
     def _wait(self, ends: Mapping[TopicPartition, int], waited_s: float) -> None:
         if self._rejection:
@@ -269,8 +281,7 @@ class RecordReader:
     def _on_gone(self, tp: TopicPartition) -> None:
         """Handles an offset out of range. A replica that lags can report one for an existing offset."""
         next_offset = self._next.pop(tp)
-        partition = to_confluent(tp, next_offset)
-        self._consumer.incremental_unassign([partition])
+        self._unassign([tp])
         earliest = self._offsets.beginning_offsets([tp])[tp]
         # The high watermark, because a reader of uncommitted records may have read past the last stable offset.
         end = self._offsets.high_watermarks([tp])[tp]
@@ -284,7 +295,8 @@ class RecordReader:
                 topic=tp.topic,
                 partition=tp.partition,
             )
-        self._consumer.incremental_assign([partition])
+        self._logs.begin([tp])
+        self._consumer.incremental_assign([to_confluent(tp, next_offset)])
         self._next[tp] = next_offset
 
     def _on_client_error(self, error: KafkaError) -> None:
