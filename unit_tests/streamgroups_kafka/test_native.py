@@ -234,6 +234,17 @@ def test_S11_a_kept_client_is_not_used_for_a_recreated_topic(extension: Any) -> 
     client.close()
 
 
+@pytest.mark.parametrize("logs", [{"flights": None}, {"flights": "id-1", TopicPartition("flights", 0): None}])
+def test_S11_a_client_of_an_unknown_log_is_not_kept(extension: Any, logs: dict[Any, Any]) -> None:
+    """Nothing would show that its records are those of the same topic, and of the same history of the log."""
+    warm = WarmClients(most=2, idle_s=3_600)
+    client = warm.take(NOWHERE, logs)
+    warm.release(NOWHERE, client, logs)
+    assert len(warm) == 0
+    with pytest.raises(ValueError, match="closed"):
+        client.stop()
+
+
 def test_S7_a_kept_client_is_not_used_after_a_change_of_the_leader(extension: Any) -> None:
     """It has fetched records that an unclean election may have replaced."""
     warm, p0, p1 = WarmClients(most=2, idle_s=3_600), TopicPartition("flights", 0), TopicPartition("flights", 1)

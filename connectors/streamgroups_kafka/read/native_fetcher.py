@@ -239,7 +239,8 @@ class WarmClients:
         idle_s: how long a client is kept, in seconds.
 
     A kept client has records behind the ranges that it has read. So it is not used for a recreated topic, which has the
-    same name and another id, nor after a change of the leader: an unclean election replaces records. A worker reads one
+    same name and another id, nor after a change of the leader: an unclean election replaces records. Brokers can return neither
+    topic ids nor leader epochs; then nothing shows that the log is the same, and no client is kept. A worker reads one
     task at a time, so a client has one user. A lock protects the kept clients, because a timer closes them.
     """
 
@@ -271,7 +272,10 @@ class WarmClients:
         return client
 
     def release(self, config: _Config, client: Client, logs: _Logs) -> None:
-        """Keeps a client. If there are too many, it closes the one that was idle longest."""
+        """Keeps a client, unless a log is unknown. If there are too many, it closes the one that was idle longest."""
+        if None in logs.values():
+            client.close()
+            return
         with self._lock:
             self._kept.append(_Kept(config, client, logs, time.monotonic() + self._idle_s))
             rest = self._kept[: -self._most]
