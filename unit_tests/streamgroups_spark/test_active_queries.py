@@ -181,6 +181,7 @@ class Jvm:
         # The name of the class of an object of Scala.
         query.id().toString.return_value = f"id-of-{name}"
         query.trigger().getClass().getSimpleName.return_value = f"{TRIGGER}$"
+        query.sink().getClass().getSimpleName.return_value = "ForeachBatchSink"
         self.fields[id(query), "logicalPlan"] = plan
 
     def answer(self, process_id: int, group_id: str = "board") -> QueryFacts | bool | None:
@@ -195,13 +196,14 @@ class Jvm:
 def facts(name: str | None, *operators: str, is_read_once: bool = True, has_query: bool = True) -> QueryFacts:
     checkpoint = None if name is None else f"file:/checkpoints/{name}"
     # The sinks of the other matching queries do not count.
-    output = None if name is None else ""
+    output, sink = (None, None) if name is None else ("", "ForeachBatchSink")
     return QueryFacts(
         checkpoint,
         frozenset(operators),
         is_read_once=is_read_once,
         trigger=TRIGGER,
         output=output,
+        sink=sink,
         query_id=f"id-of-{name}" if has_query else None,
     )
 
@@ -364,7 +366,7 @@ def test_S14_the_topic_of_the_sink_belongs_to_the_facts(jvm: Jvm, has_process: b
     jvm.fields[id(query), "extraOptions"] = MagicMock(iterator=iterator)
     found = jvm.answer(11)
     assert isinstance(found, QueryFacts)
-    assert found.output == "kafka:delays"
+    assert (found.output, found.sink) == ("kafka:delays", "streamgroups")
 
 
 def test_S14_a_sink_that_spark_does_not_show_is_unknown(jvm: Jvm) -> None:

@@ -93,6 +93,7 @@ class ActiveQueries:
                         is_read_once=is_read_once,
                         commits_offsets=output != "",
                         output=output,
+                        sink=self._sink(query),
                         query_id=str(query.id().toString()),
                     )
         reading = {query: self._streams(query) for query in queries}
@@ -103,8 +104,8 @@ class ActiveQueries:
         all_streams = [stream for query in meant for stream in reading[query]]
         facts = _facts(meant, _of_group(all_streams, request.group_id), all_streams, request.group_id)
         outputs = [self._output(query) for query in meant]
-        output = outputs[0] if len(outputs) == 1 else None
-        return replace(facts, commits_offsets=any(it != "" for it in outputs), output=output)
+        output, sink = (outputs[0], self._sink(meant[0])) if len(meant) == 1 else (None, None)
+        return replace(facts, commits_offsets=any(it != "" for it in outputs), output=output, sink=sink)
 
     def checkpoints(self) -> frozenset[str]:
         """The checkpoints of the active queries, as Spark has resolved them."""
@@ -127,15 +128,22 @@ class ActiveQueries:
 
         If it is unknown, the sink counts as one that commits offsets: an unnecessary rejection is better than a missing one.
         """
+        sink = self._sink(query)
+        if sink is not None and sink != _KAFKA_SINK and not sink.startswith(_KAFKA_SINK_WITH_LETTERS):
+            return ""
+        try:
+            return None if sink is None else kafka_output(self._fields.sink_options(query))
+        except (Py4JError, PySparkException) as e:
+            logger.debug("The output of a query cannot be determined: %s", e)
+            return None
+
+    def _sink(self, query: Any) -> str | None:
+        """The sink of a query. See :class:`QueryFacts`."""
         try:
             sink = query.sink()
+            name = str(sink.getClass().getSimpleName())
             # Spark's own sinks have no name.
-            if sink.getClass().getSimpleName() != PYTHON_SINK:
-                return ""
-            name = str(sink.name())
-            if name != _KAFKA_SINK and not name.startswith(_KAFKA_SINK_WITH_LETTERS):
-                return ""
-            return kafka_output(self._fields.sink_options(query))
+            return str(sink.name()) if name == PYTHON_SINK else name
         except (Py4JError, PySparkException) as e:
             logger.debug("The sink of a query cannot be determined: %s", e)
             return None

@@ -102,10 +102,12 @@ class LedgerRequest:
     Args:
         group_id: the group of the source.
         checkpoint: the checkpoint of the query, as Spark has resolved it. ``None`` if it is unknown.
+        sink: the sink of the query, as in ``QueryFacts``. ``None`` if it is unknown.
     """
 
     group_id: str
     checkpoint: str | None
+    sink: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

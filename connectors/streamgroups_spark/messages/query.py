@@ -78,6 +78,8 @@ class QueryFacts:
         commits_offsets: whether its sink commits the offsets of the group with the output: the Kafka sink, exactly once.
         output: the topic of the Kafka sink whose transactions contain the positions, as ``kafka:topic``. Empty for any other sink.
             ``None`` if it is unknown.
+        sink: the format of its sink if it is in Python, otherwise Spark's class of the sink, such as ``ForeachBatchSink``. ``None`` if it is
+            unknown, or queries with several ones match the request.
         query_id: Spark's id of the query, which its checkpoint contains. ``None`` if the query of the process is unknown.
         unknown_operators: the unknown operators of Spark over the stream.
     """
@@ -90,6 +92,7 @@ class QueryFacts:
     trigger: str | None = None
     commits_offsets: bool = False
     output: str | None = None
+    sink: str | None = None
     query_id: str | None = None
     unknown_operators: frozenset[str] = frozenset()
 

@@ -457,7 +457,7 @@ def _to_ledger(
         "dead_letters": output,
     }
     preparations: list[Preparation] = [
-        lambda writer: keep(sink, group_ids, checkpoint=checkpoint, writer=writer),
+        lambda writer: keep(sink, group_ids, checkpoint=checkpoint, writer=writer, sink_name=name),
         *([] if output is None else _creation(output)),
         _registration(df, shipped_class(LedgerDataSource, class_attributes)),
     ]

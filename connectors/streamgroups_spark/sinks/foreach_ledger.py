@@ -23,7 +23,7 @@ from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch, judge_no
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.batch_info import batch_info, logged_batch, number_of, reported_states
-from streamgroups_spark.sinks.ledger_registry import keep
+from streamgroups_spark.sinks.ledger_registry import FOREACH_BATCH, keep
 
 
 class LedgerPosition(NamedTuple):
@@ -200,7 +200,7 @@ def ledger(group_id: str, *, checkpoint: str, positions: LedgerTable) -> BatchLe
         flights.writeStream.foreachBatch(write).option("checkpointLocation", "/data/board").start()
     """
     batches = BatchLedger(group_id, checkpoint)
-    keep(_PositionsSink(positions), [group_id], checkpoint=checkpoint, writer=batches)
+    keep(_PositionsSink(positions), [group_id], checkpoint=checkpoint, writer=batches, sink_name=FOREACH_BATCH)
     return batches
 
 

@@ -360,7 +360,8 @@ class RunningQuery:
         return self._cluster.describe(self._group_id).owns(member_id, partitions)
 
     def _ledger_sink(self) -> Any:
-        request = LedgerRequest(self._group_id, self._checkpoint)
+        sink = None if self.facts is None else self.facts.sink
+        request = LedgerRequest(self._group_id, self._checkpoint, sink)
         reply: LedgerReply | None = request_user(self._session, request, is_needed=True)
         return None if reply is None else unpickled_ledger(reply)
 
