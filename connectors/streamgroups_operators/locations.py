@@ -82,6 +82,26 @@ def _opened_uri(uri: str) -> tuple[fs.FileSystem, str]:
     return files, str(path)
 
 
+def access_remedy(location: str) -> str:
+    """The remedy for a location that cannot be used: for S3 the settings that Arrow reads, because they are not those of Spark.
+
+    Args:
+        location: a path, or a URI.
+
+    >>> access_remedy("s3a://bucket/board").startswith("Python connects to S3 with the environment variables AWS_ACCESS_KEY_ID")
+    True
+    >>> access_remedy("/data/board")
+    ''
+    """
+    if not _S3.match(location) and not location.startswith("s3:"):
+        return ""
+    return (
+        "Python connects to S3 with the environment variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and "
+        "AWS_ENDPOINT_URL of the driver and the executors, or with the role of the machine. It does not have Spark's settings "
+        "'spark.hadoop.fs.s3a.*'."
+    )
+
+
 def shown(location: str) -> str:
     """The location without its credentials and parameters, for messages.
 
@@ -360,5 +380,5 @@ def translated(location: str) -> Iterator[None]:
         raise StateUnreachable(
             f"The location '{shown(location)}' cannot be used: {reason}.",
             remedy="Check its free space and its permissions. The 'stateLocation' of a query is used by all workers and the "
-            "driver. The query or the command can be run again.",
+            f"driver. The query or the command can be run again. {access_remedy(location)}".rstrip(),
         ) from None

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
@@ -22,7 +23,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 from streamgroups.checkpoints.spark_logs import ends_in, parse_offsets, parse_query_id
 from streamgroups.errors import StreamGroupsError
 from streamgroups_kafka.client.jaas import redacted
-from streamgroups_operators.locations import open_location
+from streamgroups_operators.locations import is_local, open_location
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ class CommitLog:
 
     def __init__(self, location: str) -> None:
         self._location = location
+        #: A client of an object store has connections, which the next read uses again.
+        self._opened: tuple[FileSystem, str] | None = None
         #: The number and the watermark of the last batch of :meth:`late_watermark_ms`. Its entry never changes.
         self._last: tuple[int, int] | None = None
 
@@ -74,6 +77,27 @@ class CommitLog:
         files, path = self._open()
         with files.open_input_stream(f"{path}/offsets/{batch_id}") as log:
             return str(log.read().decode())
+
+    def offsets_with_previous(self, batch_id: int) -> tuple[str, str | None]:
+        """Returns the entries of a batch and of the batch before it. ``None`` without the latter, or if it was deleted.
+
+        On an object store it reads both at once, because a read is two requests.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+            ValueError: if a file is no text.
+        """
+        if is_local(self._location):
+            return self.offsets(batch_id), self._offsets_or_none(batch_id - 1)
+        with ThreadPoolExecutor(1) as pool:
+            previous = pool.submit(self._offsets_or_none, batch_id - 1)
+            return self.offsets(batch_id), previous.result()
+
+    def _offsets_or_none(self, batch_id: int) -> str | None:
+        try:
+            return None if batch_id < 0 else self.offsets(batch_id)
+        except FileNotFoundError:
+            return None
 
     def ends(self, batch_id: int) -> dict[str, Any]:
         """Returns the end offset of each source in a batch, as Spark has logged it:
@@ -151,7 +175,9 @@ class CommitLog:
         return ids[-1] if ids else None
 
     def _open(self) -> tuple[FileSystem, str]:
-        return open_location(self._location)
+        if self._opened is None:
+            self._opened = open_location(self._location)
+        return self._opened
 
 
 def _batch_ids(names: Iterable[str]) -> list[int]:

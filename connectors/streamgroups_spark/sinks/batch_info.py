@@ -17,7 +17,7 @@ from typing import Any
 
 from streamgroups.checkpoints.offset import decode
 from streamgroups.checkpoints.spark_kafka import punctuation_group
-from streamgroups.checkpoints.spark_logs import parse_offsets
+from streamgroups.checkpoints.spark_logs import ends_in, parse_offsets
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
 from streamgroups.groups.membership import InFlight, States
 from streamgroups.identity import TopicIdentity
@@ -26,6 +26,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.jaas import redacted
+from streamgroups_operators.locations import access_remedy
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_source
 from streamgroups_spark.bridge.task_reports import request_reports
@@ -35,6 +36,7 @@ from streamgroups_spark.messages.batch import BatchFacts, BatchRequest
 _RETRY_TIMEOUT_S = 10.0
 _AGAIN_S = 0.05
 _AT_LEAST_ONCE = "Or set delivery=at-least-once on the sink."
+_READABLE = "'checkpointLocation' must be a path or URI that the driver can read."
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +151,10 @@ def logged_batch(checkpoint: str, batch_id: int | None = None) -> LoggedBatch:
     with _reading(checkpoint):
         if batch_id is None and (batch_id := log.newest()) is None:
             return LoggedBatch(-1)
-        text, before = log.offsets(batch_id), _ends_before(log, batch_id)
+        text, previous = log.offsets_with_previous(batch_id)
         entry = parse_offsets(text)
+        # Without an earlier entry, all sources count as advanced.
+        before = {} if previous is None else ends_in(previous)
     reads = {name: end for name, end in entry.ends.items() if end is not None and punctuation_group(end) is None}
     for end in reads.values():
         _reject_other(end, batch_id)
@@ -243,19 +247,8 @@ def _reading(checkpoint: str) -> Iterator[None]:
     except (OSError, ValueError) as e:
         raise SinkUnreachable(
             redacted(f"The checkpoint '{checkpoint}' cannot be read: {e}.", ()),
-            remedy="'checkpointLocation' must be a path or URI that the driver can read. " + _AT_LEAST_ONCE,
+            remedy=" ".join(it for it in (_READABLE, access_remedy(checkpoint), _AT_LEAST_ONCE) if it),
         ) from None
-
-
-def _ends_before(log: CommitLog, batch_id: int) -> Mapping[str, Any]:
-    """Returns the end offsets of the previous batch.
-
-    They are empty if it was deleted, so that all sources count as advanced.
-    """
-    try:
-        return log.ends(batch_id - 1) if batch_id else {}
-    except FileNotFoundError:
-        return {}
 
 
 def _query_id(log: CommitLog) -> str:

@@ -14,8 +14,9 @@ from streamgroups.errors import InvalidOption
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.session import require_registered
-from streamgroups_spark.sinks.exactly_once import KafkaSink, check_transactions, disjoint
+from streamgroups_spark.sinks.exactly_once import KafkaSink, disjoint
 from streamgroups_spark.sinks.kafka_batch import new_transactional_id
+from streamgroups_spark.sinks.killed_runs import check_transactions
 from streamgroups_spark.sinks.sink_options import Delivery, check_output_schema, parse_sink
 
 

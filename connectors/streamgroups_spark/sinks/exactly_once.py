@@ -9,9 +9,7 @@ docs/architecture.rst, "Communication between source and sink".
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -35,7 +33,6 @@ from streamgroups.json_values import MAX_INT32
 from streamgroups.option_values import KAFKA, folded, without_prefix
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.connected import check_explicit
-from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
 from streamgroups_spark.dlq.failure_column import check_letters
@@ -44,6 +41,7 @@ from streamgroups_spark.internals.private_spark import number_for_each_task
 from streamgroups_spark.session import SESSION, parallelism_of, require_registered
 from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.kafka import KafkaLettersDataSource, letters_transactional_id, transactional_id_of
+from streamgroups_spark.sinks.killed_runs import fence_killed_run
 from streamgroups_spark.sinks.ledger_registry import keep
 from streamgroups_spark.sinks.ledger_writer import AnySink, LedgerDataSource
 from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
@@ -316,7 +314,7 @@ def _to_kafka(
         _reject_another_cluster(sources, cluster)
         counts = {**new_topics, **cluster.topics()}
         df = disjoint(df, options, counts, with_letters=letters is not None, letters_topic=letters_topic)
-        preparations.append(lambda _: _fence_killed_run(options, no_data_group, checkpoint, is_alone=bool(alone)))
+        preparations.append(lambda _: fence_killed_run(options, no_data_group, checkpoint, is_alone=bool(alone)))
     return SinkWriter(df, output_format, given, preparations)
 
 
@@ -327,39 +325,6 @@ def _registration(df: DataFrame, source: type[DataSource]) -> Preparation:
 def _creation(letters: LetterOutput) -> list[Preparation]:
     """The creation of the table of dead letters, if they have one."""
     return [] if isinstance(letters.sink, SinkOptions) else [lambda _: create_letter_table(letters.sink)]
-
-
-def _fence_killed_run(options: SinkOptions, group_id: str, checkpoint: str, *, is_alone: bool) -> None:
-    """Aborts the open transaction of a killed run, and checks that the user may write.
-
-    Otherwise the source would wait until the transaction times out. An exclusive query does nothing while the group has a
-    member, because a rejected query must not disturb it. A checkpoint without an id is new or was lost. Only its generation
-    then fences an earlier run, and the check uses a new id.
-    """
-    if is_alone:
-        cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
-        if cluster.describe(group_id).members:
-            return
-    transactional_id = options.transactional_id
-    if transactional_id is None:
-        query_id = query_id_of(checkpoint) or f"new-{uuid.uuid4()}"
-        transactional_id = transactional_id_of(group_id, query_id)
-    check_transactions(options, transactional_id)
-
-
-def check_transactions(options: SinkOptions, transactional_id: str) -> None:
-    """Checks that the broker accepts transactions with this id, and aborts an open one.
-
-    Called by ``sinks.batch_write`` too.
-
-    Raises:
-        InvalidOption: if the broker does not allow the transaction timeout.
-        StreamGroupsError: if the cluster does not respond, or this user is not authorized to use the id.
-    """
-    with closing(
-        Transactions(options.client, transactional_id, timeout_ms=options.transaction_timeout_ms)
-    ) as transactions:
-        transactions.abort(transactions.begin())
 
 
 def _reject_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaCluster, of: str = "output") -> None:
@@ -456,7 +421,13 @@ def _to_ledger(
         "group_ids": group_ids,
         "dead_letters": output,
     }
+
+    def check_checkpoint(_: DataStreamWriter) -> None:
+        # An error here precedes the first batch.
+        query_id_of(checkpoint)
+
     preparations: list[Preparation] = [
+        check_checkpoint,
         lambda writer: keep(sink, group_ids, checkpoint=checkpoint, writer=writer, sink_name=name),
         *([] if output is None else _creation(output)),
         _registration(df, shipped_class(LedgerDataSource, class_attributes)),
