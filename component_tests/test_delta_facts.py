@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
 
@@ -34,6 +34,18 @@ def test_a_negative_fraction_of_a_partition_makes_the_table_unreadable(uri: str,
     assert [file["partitionValues"] for file in _added(uri)] == [{"k": written}]
     with pytest.raises(DeltaError, match=f"Failed to parse value '{written}'"):
         DeltaTable(uri)
+
+
+def test_a_restored_table_keeps_its_newest_transaction_identifiers(uri: str) -> None:
+    """docs/delta.rst names what a user does after RESTORE."""
+    for n in (100, 200, 300):
+        properties = CommitProperties(app_transactions=[Transaction("board", n)])
+        write_deltalake(uri, pa.table({"n": [n]}), mode="append", commit_properties=properties)
+    DeltaTable(uri).restore(1)
+    restored = DeltaTable(uri)
+    assert sorted(restored.to_pyarrow_table()["n"].to_pylist()) == [100, 200]
+    assert restored.transaction_version("board") == 300
+    assert DeltaTable(uri, version=1).transaction_version("board") == 200
 
 
 def _decimals(values: list[Decimal]) -> pa.Table:
