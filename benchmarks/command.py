@@ -35,6 +35,7 @@ from benchmarks.small_batches import SmallBatches
 from benchmarks.sources import SPARK, SPARK_20, STREAMGROUPS
 from benchmarks.starts import starts
 from benchmarks.state import state, state_owners, state_triggers
+from benchmarks.store_checkpoints import store_checkpoints
 from benchmarks.tables import remarks, rst, terminal_table
 from benchmarks.workers import workers
 from streamgroups_broker import EmbeddedKafka
@@ -62,6 +63,7 @@ FAMILIES: Mapping[str, Family] = {
     "compression": compression,
     "sinks": sinks,
     "ledger-sinks": ledger_sinks,
+    "checkpoints": store_checkpoints,
     "restart": restarts,
     "processors": processors,
     "workers": workers,

@@ -31,6 +31,7 @@ from xml.sax.saxutils import escape
 BUCKET = "bucket"
 #: Keys without an object: requests of a test to control and inspect the store. They have no faults.
 _LOSE, _SIZES, _READS, _FAULTS, _RAW = "-/lose", "-/sizes", "-/reads", "-/faults", "-/raw/"
+_REQUESTS = "-/requests"
 #: The faults of requests. ``errors``: the response is an error, and the request has no effect. ``slow``: the request takes effect
 #: after a pause, which is longer than the timeout of clients. ``lost``: the request takes effect, and its
 #: connection breaks without a response.
@@ -91,6 +92,8 @@ class _Store:
         self.parts: dict[str, dict[int, bytes]] = {}
         #: The requests that read each object.
         self.reads: Counter[str] = Counter()
+        #: All requests, by their method.
+        self.requests: Counter[str] = Counter()
         self.lock = threading.Lock()
         #: A suffix of keys. Writes to these keys succeed, and their responses are lost.
         self.lose_answers_for: str | None = None
@@ -188,6 +191,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = _joined_chunks(io.BytesIO(body))
         key = unquote(parts.path).removeprefix(f"/{BUCKET}").removeprefix("/")
         if not key.startswith("-/"):
+            with self.store.lock:
+                self.store.requests[self.command] += 1
             self.fault = self.faults.next(self.command)
             if isinstance(self.fault, int):
                 status, self.fault = self.fault, ""
@@ -218,6 +223,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if key == _READS:
             self._answer(200, json.dumps(self.store.reads))
+            return
+        if key == _REQUESTS:
+            self._answer(200, json.dumps(self.store.requests))
             return
         if key == _FAULTS:
             self._answer(200, json.dumps(self.faults.counts))
@@ -269,7 +277,19 @@ class _Handler(BaseHTTPRequestHandler):
             self.store.parts[query["uploadId"]][int(query["partNumber"])] = body
             self._answer(200, ETag=_etag(body))
             return
+        if source := self.headers.get("x-amz-copy-source"):
+            self._copy(unquote(source).removeprefix("/").removeprefix(f"{BUCKET}/"), key)
+            return
         self._answer(self.store.put(key, body, only_new=self.headers.get("If-None-Match") == "*"), ETag=_etag(body))
+
+    def _copy(self, source: str, key: str) -> None:
+        """Hadoop renames a file by a copy."""
+        body = self.store.objects.get(source)
+        if body is None:
+            self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
+            return
+        self.store.put(key, body, only_new=False)
+        self._answer(200, f"<CopyObjectResult><ETag>{escape(_etag(body))}</ETag></CopyObjectResult>")
 
     @_with_faults
     def do_POST(self) -> None:
@@ -386,6 +406,11 @@ class ObjectStore:
     def reads(self) -> dict[str, int]:
         """The number of requests that have read each object. Arrow requests its size before its content."""
         return self._counts(_READS)
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """The number of requests of each method."""
+        return self._counts(_REQUESTS)
 
     def _counts(self, key: str) -> dict[str, int]:
         with urlopen(f"{self.url}/{key}") as answer:

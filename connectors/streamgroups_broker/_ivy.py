@@ -77,6 +77,14 @@ def fetch_exactly(directory: Path, coordinates: Sequence[str], java: Java) -> No
     _retrieve(directory, document, java, files, ", ".join(coordinates))
 
 
+def fetch_with_dependencies(directory: Path, coordinates: Sequence[str], java: Java) -> None:
+    """Downloads these jars and their dependencies into a directory. Arguments and errors are those of :func:`fetch_exactly`."""
+    required = [coordinate.split(":") for coordinate in coordinates]
+    files = [f"{name}-{version}.jar" for _, name, version in required]
+    document = _ivy_document(required, "default->default", transitive=True)
+    _retrieve(directory, document, java, files, ", ".join(coordinates))
+
+
 def retrieve_archive(directory: Path, coordinate: str, java: Java) -> Path:
     """Downloads an archive into a directory. Returns its file.
 
