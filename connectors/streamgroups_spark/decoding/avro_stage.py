@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType
 from streamgroups.decoding.formats import Avro
 from streamgroups.decoding.registry import RegisteredSchema, SchemaRegistry
 from streamgroups.errors import SchemaRejected
-from streamgroups_kafka.schema_registry.client import client_of
+from streamgroups_kafka.schema_registry.client import RegistryClient, client_of
 from streamgroups_schemas.avro_types import arrow_type
 from streamgroups_schemas.avro_values import AVRO, check_reader, decode_avro, encode_avro
 from streamgroups_spark.decoding.python_values import Codec, check_encodable, latest_schema
@@ -86,7 +86,9 @@ def encoder(avro: Avro, type_: DataType) -> Codec:
     check_encodable(type_, _type(schema))
     if avro.registry is not None and avro.schema is not None:
         try:
-            found = client_of(avro.registry).id_of(subject, AVRO, avro.schema, register=False)
+            # A new client for each build, as for the latest schema: the subject or its password can have changed.
+            with RegistryClient(avro.registry) as client:
+                found = client.id_of(subject, AVRO, avro.schema, register=False)
         except SchemaRejected:
             if not avro.register:
                 raise

@@ -107,7 +107,7 @@ def latest_schema(format_: Avro | Protobuf, type_: str) -> RegisteredSchema:
     """
     assert format_.registry is not None
     assert format_.subject is not None
-    # The client of this process has cached the latest schema of an earlier query.
+    # A new client for each build: an earlier one has cached the latest schema, and has the earlier password.
     with RegistryClient(format_.registry) as client:
         latest = client.latest(format_.subject, type_)
     if latest.type != type_:
