@@ -11,12 +11,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
 import pytest
 
 from streamgroups.decoding.registry import SchemaRegistry
 from streamgroups.errors import SchemaRejected
 from streamgroups_kafka.schema_registry.client import RegistryClient
+from streamgroups_testkit.schema_registry import FakeSchemaRegistry
 
 Connect: TypeAlias = Callable[[], RegistryClient]
 #: An id that no registry has given out.
@@ -25,6 +27,11 @@ UNKNOWN_ID = 2_000_000_000
 
 def record(name: str, *fields: tuple[str, object]) -> str:
     return json.dumps({"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields]})
+
+
+def port_of(server: FakeSchemaRegistry) -> int:
+    """Returns the port of a registry, for another one in its place."""
+    return int(urlsplit(server.url).port or 0)
 
 
 class RegistryContract:

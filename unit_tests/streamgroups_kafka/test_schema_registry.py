@@ -7,11 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamgroups.decoding.registry import SchemaRegistry
-from streamgroups.errors import InvalidOption, LoginRejected, RegistryUnreachable, SchemaRejected
-from streamgroups_kafka.schema_registry.client import RegistryClient, client_of, secrets_of
+from streamgroups.connections.references import FromEnvironment, Setting
+from streamgroups.connections.variants import SchemaRegistryConnection
+from streamgroups.decoding.registry import RegisteredSchema, SchemaRegistry
+from streamgroups.errors import (
+    InvalidOption,
+    LoginRejected,
+    NotAuthorized,
+    RegistryUnreachable,
+    SchemaRejected,
+    StreamGroupsError,
+)
+from streamgroups_kafka.schema_registry.client import RegistryClient, TaskClients, client_of, secrets_of
 from streamgroups_testkit.schema_registry import FakeSchemaRegistry
-from unit_tests.registry_contract import RegistryContract
+from unit_tests.registry_contract import RegistryContract, port_of
 
 AT_ONCE = {"max.retries": "0", "timeout": "5"}
 
@@ -42,6 +51,63 @@ def test_a_process_requests_a_schema_once(fake: FakeSchemaRegistry) -> None:
         client = client_of(pickle.loads(pickle.dumps(SchemaRegistry(fake.url, AT_ONCE))))
         assert client.by_id(added, "AVRO") is not None
     assert fake.requests == [f"GET /schemas/ids/{added}"]
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_P4_tasks_request_schemas_and_their_references_again_after_five_minutes(kind: str) -> None:
+    now_s, port, reference = [0.0], 0, {"name": "Code", "subject": "codes", "version": 1}
+    clients = TaskClients(timer=lambda: now_s[0])
+    for text in ("b2xk", "bmV3"):
+        with FakeSchemaRegistry(port=port) as server:
+            port, registry = port_of(server), SchemaRegistry(server.url, AT_ONCE)
+            server.add("codes", text, kind)
+            server.add("flights-value", text * 2, kind, [reference])
+            expected = RegisteredSchema(2, kind, text * 2, (("Code", text),))
+            for _ in range(3):
+                assert clients.client_of(registry).by_id(2, kind) == expected
+                now_s[0] += 99.9
+            assert len(server.requests) == (2 if kind == "AVRO" else 3), "one for each text, and one for the type"
+        # Now the client is 300.1 s old.
+        now_s[0] += 0.4
+
+
+def test_tasks_register_a_schema_again_after_five_minutes() -> None:
+    now_s = [0.0]
+    clients = TaskClients(timer=lambda: now_s[0])
+    with FakeSchemaRegistry() as server:
+        registry = SchemaRegistry(server.url, AT_ONCE)
+        assert clients.client_of(registry).id_of("flights-value", "AVRO", '"string"', register=True) == 1
+    with FakeSchemaRegistry(port=port_of(server)) as restored:
+        restored.add("codes", '"int"')
+        for now_s[0], schema_id in ((299.9, 1), (300.1, 2)):
+            assert clients.client_of(registry).id_of("flights-value", "AVRO", '"string"', register=True) == schema_id
+
+
+def test_P3_tasks_use_a_changed_secret_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients, port = TaskClients(), 0
+    for login, texts in (("carol:hunter2", ['"string"']), ("carol:hunter3", ['"string"', '"int"'])):
+        monkeypatch.setenv("THE_LOGIN", login)
+        with FakeSchemaRegistry(login, port=port) as server:
+            port = port_of(server)
+            settings: dict[str, Setting] = {**AT_ONCE, "basic.auth.user.info": FromEnvironment("THE_LOGIN")}
+            registry = SchemaRegistry(connection=SchemaRegistryConnection("registry", server.url, settings))
+            added = [server.add("flights-value", it) for it in texts][-1]
+            assert clients.client_of(registry).by_id(added, "AVRO") == RegisteredSchema(added, "AVRO", texts[-1])
+            assert clients.client_of(registry) is clients.client_of(registry)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "is_replaced"),
+    [(401, LoginRejected, True), (403, NotAuthorized, True), (503, RegistryUnreachable, False)],
+)
+def test_a_client_with_a_rejected_login_is_replaced(
+    fake: FakeSchemaRegistry, status: int, error: type[StreamGroupsError], is_replaced: bool
+) -> None:
+    clients, registry = TaskClients(), SchemaRegistry(fake.url, AT_ONCE)
+    client, fake.fails_with = clients.client_of(registry), status
+    with pytest.raises(error):
+        client.by_id(1, "AVRO")
+    assert (clients.client_of(registry) is not client) is is_replaced
 
 
 def test_P4_an_id_above_the_integers_of_a_registry_costs_no_request(fake: FakeSchemaRegistry) -> None:

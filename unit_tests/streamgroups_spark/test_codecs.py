@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -22,6 +21,7 @@ from streamgroups_spark.decoding.avro_stage import AvroDecoder, AvroEncoder, enc
 from streamgroups_spark.decoding.protobuf_stage import ProtobufDecoder, ProtobufEncoder
 from streamgroups_spark.decoding.validating import Validator
 from streamgroups_testkit.schema_registry import FakeSchemaRegistry
+from unit_tests.registry_contract import port_of
 
 SCHEMA = '{"type": "record", "name": "Flight", "fields": [{"name": "delay", "type": "int"}]}'
 DELAYS = StructType([StructField("delay", IntegerType(), nullable=False)])
@@ -98,7 +98,3 @@ def test_P3_each_build_uses_the_password_of_that_time(monkeypatch: pytest.Monkey
             settings: dict[str, Setting] = {"basic.auth.user.info": FromEnvironment("THE_LOGIN"), "max.retries": "0"}
             registry = SchemaRegistry(connection=SchemaRegistryConnection("registry", server.url, settings))
             encoder(Avro(SCHEMA, registry=registry, subject=subject), DELAYS)
-
-
-def port_of(server: FakeSchemaRegistry) -> int:
-    return int(urlsplit(server.url).port or 0)

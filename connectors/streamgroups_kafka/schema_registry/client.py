@@ -1,8 +1,8 @@
 """Requests to a schema registry, by Confluent's client.
 
-Called by ``streamgroups_spark.decoding``, on the driver and in tasks. A process has one client for each registry, which
-caches schemas, and for some seconds the ids that the registry does not have. Source: ``confluent_kafka.schema_registry``;
-the errors of Confluent's REST API.
+Called by ``streamgroups_spark.decoding``. A client caches schemas, and for some seconds the ids that the registry does not
+have. The driver creates a new client for each build of a query. The tasks of a process share one for some minutes. Source:
+``confluent_kafka.schema_registry``; the errors of Confluent's REST API.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -40,6 +39,9 @@ _MAX_TEXT = 300
 #: A producer chooses the ids in its values, so unknown ones are remembered: at most these, and for this time.
 _MAX_UNKNOWN_IDS = 100_000
 _UNKNOWN_S = 10.0
+#: How long tasks share a client. Confluent's client never requests a schema again. A restored registry can have other schemas
+#: for its ids, and a deleted version can be registered again.
+_MAX_AGE_S = 300.0
 
 
 class RegistryClient:
@@ -47,9 +49,10 @@ class RegistryClient:
 
     Args:
         registry: its URL and settings.
+        timer: a steady clock, in seconds.
 
     Raises:
-        InvalidOption: if Confluent's client rejects a setting.
+        InvalidOption: if Confluent's client rejects a setting, or a secret of the connection cannot be resolved here.
         MissingExtra: if a package of the extra ``registry`` is not installed.
     """
 
@@ -59,18 +62,20 @@ class RegistryClient:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as e:
             raise explained(e, "sg.schemas.SchemaRegistry") from e
+        configuration = registry.configuration()
         self._url = registry.url
-        self._secrets = secrets_of(registry.configuration())
+        self._secrets = secrets_of(configuration)
         try:
             # One for each form of schemas, because its cache does not distinguish them. The second one is created when needed.
-            self._new_client: Callable[[], Any] = lambda: SchemaRegistryClient(registry.configuration())
+            self._new_client: Callable[[], Any] = lambda: SchemaRegistryClient(configuration)
             self._clients: dict[str | None, Any] = {None: self._new_client()}
         except (ValueError, TypeError, OSError) as e:
             raise InvalidOption(
                 f"The settings of the schema registry '{self._url}' are rejected: {self._text(e)}.",
                 remedy="Correct the settings of sg.schemas.SchemaRegistry.",
             ) from None
-        self._has_answered = False
+        self._timer, self._created_s = timer, timer()
+        self._has_answered = self._is_rejected = False
         self._unknown: Any = TTLCache(_MAX_UNKNOWN_IDS, _UNKNOWN_S, timer)
         self._lock = threading.Lock()
 
@@ -80,6 +85,13 @@ class RegistryClient:
     def __exit__(self, *_: object) -> None:
         for client in self._clients.values():
             client.close()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether tasks continue to use this client: it is less than five minutes old, and the registry has rejected neither
+        its login nor its rights.
+        """
+        return not self._is_rejected and self._timer() - self._created_s < _MAX_AGE_S
 
     def by_id(self, schema_id: int, kind: str) -> RegisteredSchema | None:
         """Returns the schema with an id; ``None`` if the registry has no such schema, or not all of its references.
@@ -203,7 +215,10 @@ class RegistryClient:
             if e.error_code in _NO_SUCH or (e.http_status_code in about and self._is_registry()):
                 self._has_answered = True
                 raise _Absent(what) from None
-            raise self._error(e) from None
+            error = self._error(e)
+            # A new client has the certificate or the token of that time.
+            self._is_rejected = self._is_rejected or isinstance(error, (LoginRejected, NotAuthorized))
+            raise error from None
         except Exception as e:
             # Network errors of the HTTP client, and answers that are no JSON of a registry.
             raise RegistryUnreachable(
@@ -283,7 +298,41 @@ def secrets_of(configuration: Mapping[str, object]) -> list[str]:
     return sorted((it for it in found if len(it) > 1), key=lambda it: (-len(it), it))
 
 
-@lru_cache(maxsize=16)
+class TaskClients:
+    """The clients that the tasks of a process share: one for each registry and its resolved settings.
+
+    So a changed secret of a connection applies to the next array of values.
+
+    Args:
+        timer: a steady clock, in seconds.
+    """
+
+    def __init__(self, *, timer: Callable[[], float] = time.monotonic) -> None:
+        self._timer = timer
+        #: By their settings. These contain secrets: do not print them.
+        self._clients: dict[tuple[tuple[str, str | float], ...], RegistryClient] = {}
+        self._lock = threading.Lock()
+
+    def client_of(self, registry: SchemaRegistry) -> RegistryClient:
+        """Returns the client of a registry, with its cache of schemas. A client that is not current is replaced.
+
+        Raises:
+            InvalidOption: see :class:`RegistryClient`.
+            MissingExtra: see :class:`RegistryClient`.
+        """
+        settings = tuple(sorted(registry.configuration().items()))
+        with self._lock:
+            # Without close(): another thread can still use it. Its connections are closed with its last reference.
+            self._clients = {of: client for of, client in self._clients.items() if client.is_current}
+            client = self._clients.get(settings)
+            if client is None:
+                client = self._clients[settings] = RegistryClient(registry, timer=self._timer)
+            return client
+
+
+_TASK_CLIENTS = TaskClients()
+
+
 def client_of(registry: SchemaRegistry) -> RegistryClient:
-    """Returns the client of this process. Tasks of one worker share it, and its cache of schemas."""
-    return RegistryClient(registry)
+    """Returns the client that the tasks of this process share; see :class:`TaskClients`."""
+    return _TASK_CLIENTS.client_of(registry)

@@ -55,7 +55,7 @@ class AvroEncoder(Shipped):
         """
         schema = self.schema
         if self.registry is not None and self.new_subject is not None:
-            # The client of the process requests the id once. A second registration of a schema returns the same id.
+            # The client of the tasks caches the id. A second registration of a schema returns the same id.
             schema_id = client_of(self.registry).id_of(self.new_subject, AVRO, schema.text, register=True)
             schema = RegisteredSchema(schema_id, AVRO, schema.text)
         return encode_avro(values, schema, has_header=self.registry is not None)
