@@ -111,6 +111,15 @@ class Monitor:
         self._history = LagHistory(window_ms)
         self._memory = Memory()
 
+    def use(self, groups: GroupAdmin, topics: TopicAdmin) -> None:
+        """Polls the same cluster through another connection from now on. Earlier samples are kept.
+
+        Args:
+            groups: the cluster's groups.
+            topics: the cluster's topics.
+        """
+        self._groups, self._topics = groups, topics
+
     def poll(self, group_ids: Collection[str] | None = None) -> list[WatchedGroup]:
         """Returns these groups as they are now, or all (see :func:`~streamgroups.monitoring.snapshots.list_all`).
 

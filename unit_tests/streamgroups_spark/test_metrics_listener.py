@@ -226,11 +226,11 @@ class FakePolls:
 def fake_cluster(monkeypatch: pytest.MonkeyPatch) -> FakePolls:
     fake = FakePolls()
 
-    def connect(_config: object, *, window_ms: int) -> Connection:
+    def connect() -> Connection:
         fake.connecting.set()
         return fake.connect()
 
-    monkeypatch.setattr(metrics_listener, "connect", connect)
+    monkeypatch.setattr(metrics_listener, "connector", lambda _config, *, window_ms: connect)
     return fake
 
 

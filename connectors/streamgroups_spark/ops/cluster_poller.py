@@ -2,8 +2,8 @@
 
 Used by ``ops.metrics_listener`` if the user configures a cluster. It polls once per interval while queries read for
 groups, with the requests of ``streamgroups metrics``. Each request has a timeout, and their number does not depend on
-the number of queries. If the cluster does not respond, the metrics from Spark remain. Source:
-:mod:`streamgroups.monitoring`.
+the number of queries. If the cluster does not respond, the metrics from Spark remain, and the next poll connects again.
+Source: :mod:`streamgroups.monitoring`.
 """
 
 from __future__ import annotations
@@ -48,27 +48,35 @@ class Connection:
     close: Callable[[], None]
 
 
-def connect(config: ClientConfig, *, window_ms: int) -> Connection:
-    """Connects to a Kafka cluster.
+def connector(config: ClientConfig, *, window_ms: int) -> Callable[[], Connection]:
+    """Returns a function that connects to a Kafka cluster. Its connections share their offset samples.
+
+    It raises the errors of :class:`~streamgroups_kafka.admin.connection.AdminSession`.
 
     Args:
-        config: the configuration of the Kafka clients.
+        config: the configuration of the Kafka clients. Each connection reads its certificates again.
         window_ms: the period of offset samples from which lag states are determined.
-
-    Raises:
-        StreamGroupsError: if the cluster does not respond in time, or rejects the connection.
     """
-    session = AdminSession(config)
-    groups, topics = KafkaGroupAdmin(session), KafkaTopicAdmin(session, config)
-    monitor = Monitor(groups, topics, now_ms, window_ms=window_ms, count_bytes=_COUNT_BYTES, gaps=True)
-    return Connection(monitor.poll, lambda: sum(session.requests.values()), session.close)
+    monitor: Monitor | None = None
+
+    def connect() -> Connection:
+        nonlocal monitor
+        session = AdminSession(config)
+        groups, topics = KafkaGroupAdmin(session), KafkaTopicAdmin(session, config)
+        if monitor is None:
+            monitor = Monitor(groups, topics, now_ms, window_ms=window_ms, count_bytes=_COUNT_BYTES, gaps=True)
+        else:
+            monitor.use(groups, topics)
+        return Connection(monitor.poll, lambda: sum(session.requests.values()), session.close)
+
+    return connect
 
 
 class ClusterPoller:
     """Keeps the result of the last poll of the groups of queries.
 
     Args:
-        connect: connects to the cluster. Called in the thread, and again until it succeeds.
+        connect: connects to the cluster. Called in the thread, for the first poll and after each failed one.
         interval_s: the seconds between two polls.
     """
 
@@ -76,7 +84,9 @@ class ClusterPoller:
         self._connect, self._interval_s = connect, interval_s
         self._group_ids: frozenset[str] = frozenset()
         self._connection: Connection | None = None
-        self._polls = Polls(self._poll, self._requests)
+        #: Returns the number of requests of all connections.
+        self._requests: Callable[[], int] = lambda: 0
+        self._polls = Polls(self._poll, lambda: self._requests())
         self._poll_requested = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="streamgroups-poller", daemon=True)
@@ -123,21 +133,28 @@ class ClusterPoller:
             elif failure is None and failed:
                 logger.warning("The cluster can be polled again")
             failed = failure is not None
-        if self._connection is not None:
-            with suppress(Exception):
-                self._connection.close()
+        self._disconnect()
 
     def _poll(self) -> Sequence[WatchedGroup]:
         try:
-            if self._connection is None:
-                self._connection = self._connect()
-            return self._connection.poll(self._group_ids)
-        except StreamGroupsError:
-            raise
+            return self._connected().poll(self._group_ids)
         except Exception as e:
+            # The certificates and addresses of a connection are those of its start, which can be the reason.
+            self._disconnect()
+            if isinstance(e, StreamGroupsError):
+                raise
             # The thread must survive any exception of a client. The text of such an exception can contain settings.
             raise BrokerUnreachable(f"Polling the groups failed with {type(e).__name__}.") from None
 
-    def _requests(self) -> int:
-        connection = self._connection
-        return 0 if connection is None else connection.requests()
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            earlier, connection = self._requests(), self._connect()
+            self._requests = lambda: earlier + connection.requests()
+            self._connection = connection
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()

@@ -44,7 +44,7 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.bridge.user_process import OUTPUT, UNREADABLE
 from streamgroups_spark.messages.batch import Figures, FiguresRequest
-from streamgroups_spark.ops.cluster_poller import ClusterPoller, connect
+from streamgroups_spark.ops.cluster_poller import ClusterPoller, connector
 from streamgroups_spark.ops.processor_names import PROCESSORS
 from streamgroups_spark.session import SESSION
 
@@ -107,7 +107,7 @@ class MetricsListener(StreamingQueryListener):
         if bootstrap_servers is not None:
             given = folded((name, str(it)) for name, it in without_prefix((settings or {}).items()))
             config = ClientConfig.from_options({**given, "bootstrap.servers": bootstrap_servers})
-            self._polls = ClusterPoller(lambda: connect(config, window_ms=window_ms), interval_s=interval_s)
+            self._polls = ClusterPoller(connector(config, window_ms=window_ms), interval_s=interval_s)
         self._registry = registry or (REGISTRY if port is None else CollectorRegistry())
         self._collector = _QueryCollector(self._recorded, self._polls)
         self._server: Any = None
