@@ -74,8 +74,10 @@ class RegistryClient:
                 f"The settings of the schema registry '{self._url}' are rejected: {self._text(e)}.",
                 remedy="Correct the settings of sg.schemas.SchemaRegistry.",
             ) from None
-        self._timer, self._created_s = timer, timer()
-        self._has_answered = self._is_rejected = False
+        self._timer, self._renewed_s = timer, timer()
+        self._has_answered = False
+        #: Whether the registry has rejected its login or its rights.
+        self.is_rejected = False
         self._unknown: Any = TTLCache(_MAX_UNKNOWN_IDS, _UNKNOWN_S, timer)
         self._lock = threading.Lock()
 
@@ -91,7 +93,21 @@ class RegistryClient:
         """Whether tasks continue to use this client: it is less than five minutes old, and the registry has rejected neither
         its login nor its rights.
         """
-        return not self._is_rejected and self._timer() - self._created_s < _MAX_AGE_S
+        return not self.is_rejected and self._timer() - self._renewed_s < _MAX_AGE_S
+
+    def renew(self) -> None:
+        """Extends its use by five minutes."""
+        self._renewed_s = self._timer()
+
+    def is_reachable(self) -> bool:
+        """Sends a request. Returns whether the registry answers, with a result or a rejection."""
+        try:
+            self._call(None, lambda client: client.get_schema_types())
+        except RegistryUnreachable:
+            return False
+        except (_Absent, StreamGroupsError):
+            return True
+        return True
 
     def by_id(self, schema_id: int, kind: str) -> RegisteredSchema | None:
         """Returns the schema with an id; ``None`` if the registry has no such schema, or not all of its references.
@@ -217,7 +233,7 @@ class RegistryClient:
                 raise _Absent(what) from None
             error = self._error(e)
             # A new client has the certificate or the token of that time.
-            self._is_rejected = self._is_rejected or isinstance(error, (LoginRejected, NotAuthorized))
+            self.is_rejected = self.is_rejected or isinstance(error, (LoginRejected, NotAuthorized))
             raise error from None
         except Exception as e:
             # Network errors of the HTTP client, and answers that are no JSON of a registry.
@@ -314,7 +330,8 @@ class TaskClients:
         self._lock = threading.Lock()
 
     def client_of(self, registry: SchemaRegistry) -> RegistryClient:
-        """Returns the client of a registry, with its cache of schemas. A client that is not current is replaced.
+        """Returns the client of a registry, with its cache of schemas. A client that is not current is replaced, unless the
+        registry is unreachable: its schemas are better than none.
 
         Raises:
             InvalidOption: see :class:`RegistryClient`.
@@ -322,12 +339,19 @@ class TaskClients:
         """
         settings = tuple(sorted(registry.configuration().items()))
         with self._lock:
-            # Without close(): another thread can still use it. Its connections are closed with its last reference.
-            self._clients = {of: client for of, client in self._clients.items() if client.is_current}
             client = self._clients.get(settings)
-            if client is None:
-                client = self._clients[settings] = RegistryClient(registry, timer=self._timer)
+            if client is None or not client.is_current:
+                client = self._replacement(registry, client)
+            # Without close(): another thread can still use a client. Its connections are closed with its last reference.
+            self._clients = {of: it for of, it in self._clients.items() if it.is_current} | {settings: client}
             return client
+
+    def _replacement(self, registry: SchemaRegistry, client: RegistryClient | None) -> RegistryClient:
+        replacement = RegistryClient(registry, timer=self._timer)
+        if client is None or client.is_rejected or replacement.is_reachable():
+            return replacement
+        client.renew()
+        return client
 
 
 _TASK_CLIENTS = TaskClients()
