@@ -42,8 +42,7 @@ class Continuity:
         policies: how a loss is handled.
         group_id: the group, for the text of an error.
         gaps: records gaps.
-        refresh_ms: how often ids and earliest offsets are read. If it is 0 or less they are read only after an
-            assignment, as in Java.
+        refresh_ms: how often ids and earliest offsets are read.
     """
 
     def __init__(
@@ -185,7 +184,7 @@ class Continuity:
 
     def _refresh(self, partitions: Collection[TopicPartition], assignments: int) -> None:
         now_ms = self._clock()
-        is_due = self._read_ms is None or 0 < self._refresh_ms <= now_ms - self._read_ms
+        is_due = self._read_ms is None or now_ms - self._read_ms >= self._refresh_ms
         if partitions and (is_due or assignments != self._assignments):
             self._read(partitions, assignments)
 

@@ -140,6 +140,13 @@ def test_a_number_that_librdkafka_would_cut_is_rejected(value: str) -> None:
     assert "is a number of more than 32 bits. librdkafka reads numbers up to 2147483647." in text
 
 
+@pytest.mark.parametrize("value", ["0", "-1", "-2", "-00"])
+@pytest.mark.parametrize("option", ["metadata.max.age.ms", "topic.metadata.refresh.interval.ms"])
+def test_S11_the_refresh_of_metadata_cannot_be_disabled(option: str, value: str) -> None:
+    """A query of ``assign`` would compare topic ids only at its start."""
+    assert f"Option 'kafka.{option}' is less than 1" in _rejection({option: value})
+
+
 @pytest.mark.parametrize(("value", "read"), [("011", "11"), ("+45000", "45000"), ("-01", "-1"), ("000", "0")])
 def test_a_number_is_decimal_as_for_java(value: str, read: str) -> None:
     translation = java_settings.Translation()

@@ -28,6 +28,8 @@ NUMBERS = words(
     topic.metadata.refresh.interval.ms
     """
 )
+#: librdkafka accepts 0 and -1 too, and never refreshes then. New leaders, new topics and other topic ids would not be found.
+_REFRESH = "topic.metadata.refresh.interval.ms"
 #: librdkafka's properties that are true or false.
 FLAGS = words(
     """
@@ -42,7 +44,7 @@ _FLAG_VALUES = {"true": "true", "t": "true", "1": "true", "false": "false", "f":
 
 
 def checked_value(name: str, value: str, origin: str) -> str:
-    """Returns the value in the form that librdkafka reads as Java does. librdkafka checks its range.
+    """Returns the value in the form that librdkafka reads as Java does. librdkafka checks most ranges.
 
     Args:
         name: librdkafka's name.
@@ -50,8 +52,8 @@ def checked_value(name: str, value: str, origin: str) -> str:
         origin: the name of the option, for the error.
 
     Raises:
-        InvalidOption: if it is not a number, or neither true nor false. It does not contain the value, which can be a secret by
-            mistake.
+        InvalidOption: if it is not a number, or neither true nor false, or disables the refresh of metadata. It does not contain
+            the value, which can be a secret by mistake.
 
     >>> checked_value("socket.timeout.ms", "09000", "request.timeout.ms")
     '9000'
@@ -63,7 +65,14 @@ unit, such as 45000.
     'true'
     """
     if name in NUMBERS:
-        return str(number_of(value, origin))
+        number = number_of(value, origin)
+        if name == _REFRESH and number < 1:
+            raise InvalidOption(
+                f"Option 'kafka.{origin}' is less than 1, which disables the refresh of metadata: recreated topics and new leaders "
+                "would not be found.",
+                remedy="Set it to 1 or more, or leave it out: the default is 5000.",
+            )
+        return str(number)
     if name in FLAGS:
         flag = _FLAG_VALUES.get(value.lower())
         if flag is None:

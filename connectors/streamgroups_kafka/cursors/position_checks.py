@@ -65,7 +65,7 @@ class TopicIds:
     Args:
         cluster: provides the ids.
         clock: returns milliseconds since the epoch.
-        refresh_ms: how long ids are valid, in milliseconds. With 0 or less they do not expire, as in Java.
+        refresh_ms: how long ids are valid, in milliseconds.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock, *, refresh_ms: int = REFRESH_MS) -> None:
@@ -84,14 +84,11 @@ class TopicIds:
             StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
         """
         now_ms = self._clock()
-        due = {t for t in topics if fresh or t not in self._read or self._is_old(self._read[t][1], now_ms)}
+        due = {t for t in topics if fresh or t not in self._read or now_ms - self._read[t][1] >= self._refresh_ms}
         if due:
             read = self._cluster.identities(due)
             self._read.update({topic: (read.get(topic, UNKNOWN), now_ms) for topic in due})
         return {topic: self._read[topic][0] for topic in topics}
-
-    def _is_old(self, read_ms: int, now_ms: int) -> bool:
-        return 0 < self._refresh_ms <= now_ms - read_ms
 
 
 def current(ids: TopicIds, group_id: str, owned: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, Owned]:

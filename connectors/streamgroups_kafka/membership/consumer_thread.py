@@ -12,7 +12,6 @@ Meanwhile it commits offsets. The rebalance timeout limits the wait.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
@@ -238,9 +237,7 @@ class ConsumerOwner:
     # ---- joining -----------------------------------------------------------------------------------------------------
 
     def _refresh_subscription(self, consumer: Consumer) -> None:
-        # A negative or zero interval disables the refresh, as in Java.
-        never = self._settings.refresh_ms <= 0
-        self._next_refresh_s = math.inf if never else time.monotonic() + self._settings.refresh_ms / 1000
+        self._next_refresh_s = time.monotonic() + self._settings.refresh_ms / 1000
         try:
             topics = frozenset(self._settings.topics())
         except StreamGroupsError as e:
@@ -478,7 +475,7 @@ class ConsumerOwner:
     def _is_judged_by_refreshes(self, error: KafkaError) -> bool:
         """A topic that is being recreated does not exist for a moment. The refresh of the subscription waits for it."""
         unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-        return unknown and bool(self._subscribed) and self._settings.refresh_ms > 0
+        return unknown and bool(self._subscribed)
 
     def _on_client_error(self, error: KafkaError) -> None:
         self._state.last_error = self._settings.redact(error.str())
