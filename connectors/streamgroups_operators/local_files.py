@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 
-#: Directories whose entries this process has synced, up to their location.
-_DURABLE: set[str] = set()
+#: The parent of each directory below a location, as it was before its entries were synced: device, inode and change time.
+_SYNCED: dict[str, tuple[int, int, int]] = {}
 #: File systems that cannot sync a directory.
 _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}
 
@@ -82,11 +82,11 @@ def make_durable(root: str, directory: str) -> None:
     Raises:
         OSError: if it cannot be created.
     """
-    if directory in _DURABLE and os.path.isdir(directory):
-        return
     chain = [directory]
     while chain[-1] != root and (parent := os.path.dirname(chain[-1])) != chain[-1]:
         chain.append(parent)
+    if directory != root and all(map(_is_synced, chain[:-1])):
+        return
     while not os.path.isdir(chain[-1]) and (parent := os.path.dirname(chain[-1])) != chain[-1]:
         chain.append(parent)
     for path in reversed(chain):
@@ -99,8 +99,28 @@ def make_durable(root: str, directory: str) -> None:
     # After all of them: the journal of a file system writes them together. Also those of another process, which may not have
     # synced them yet.
     for path in chain:
-        sync_directory(os.path.dirname(path))
-    _DURABLE.update(chain)
+        parent = os.path.dirname(path)
+        before = _version(parent)
+        sync_directory(parent)
+        if len(path) > len(root):
+            _SYNCED[path] = before
+
+
+def _is_synced(directory: str) -> bool:
+    """Whether the entry of a directory is the one that this process has synced.
+
+    A directory that was removed and restored is a new entry at the same path, and often has the same inode. But the change time of
+    its parent is another one: no program can set it.
+    """
+    try:
+        return _SYNCED.get(directory) == _version(os.path.dirname(directory)) and os.path.isdir(directory)
+    except FileNotFoundError:
+        return False
+
+
+def _version(directory: str) -> tuple[int, int, int]:
+    found = os.stat(directory)
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def _is_shared(root: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import tempfile
 import time
@@ -164,6 +165,27 @@ def test_S10_a_state_file_survives_a_crash_of_the_machine(tmp_path: Path, monkey
     synced.clear()
     files.write(SECOND, memoryview(b"two"))
     assert synced == [str(directory / f".{SECOND}"), str(directory)], "directories are synced once"
+
+
+@pytest.mark.parametrize("removed", ["state", "state/billing", "state/billing/windows"])
+def test_S10_a_directory_that_was_restored_is_synced_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    """Its path is the same, and often its inode too."""
+    directory, restored = tmp_path / "state" / "billing" / "windows", tmp_path / removed
+    files = files_below(str(tmp_path / "state"), "billing", "windows")
+    files.write(FIRST, memoryview(b"one"))
+    # The clock of the file system has ticks of up to 10 ms.
+    time.sleep(0.02)
+    # A backup restores all times that a program can set.
+    shutil.copytree(restored, tmp_path / "backup")
+    shutil.rmtree(restored)
+    shutil.copytree(tmp_path / "backup", restored)
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}")))
+    files.write(SECOND, memoryview(b"two"))
+    assert str(restored.parent) in synced
+    assert synced[-2:] == [str(directory / f".{SECOND}"), str(directory)]
 
 
 def test_C3_files_of_one_operation_survive_a_crash_of_the_machine_after_one_sync_of_their_directory(
