@@ -51,6 +51,7 @@ class EntryReader(Protocol):
 
         Raises:
             BrokerUnreachable: if the end is not reached in time.
+            DataLoss: if the topic was recreated or truncated after its entries were read.
             StreamGroupsError: if the broker rejects a request.
         """
         ...
@@ -62,6 +63,7 @@ class EntryReader(Protocol):
             timeout_s: how long to wait for a new entry, in seconds.
 
         Raises:
+            DataLoss: as :meth:`read_to_end`.
             StreamGroupsError: if the broker rejects a request.
         """
         ...

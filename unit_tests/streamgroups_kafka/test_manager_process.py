@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
-from streamgroups.errors import BrokerUnreachable, FencedMember, NotAuthorized, StreamGroupsError
-from streamgroups.fakes.instance_log import FakeEntryWriter, FakeInstanceLog
+from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, NotAuthorized, StreamGroupsError
+from streamgroups.fakes.instance_log import FakeEntryReader, FakeEntryWriter, FakeInstanceLog
 from streamgroups.instances.entries import Definition, Desired, Entry, Manager, Replica, Worker
 from streamgroups.instances.instance_state import InstanceState
 from streamgroups.instances.manager import ManagerSettings
@@ -143,3 +144,14 @@ def test_a_missing_permission_ends_the_manager() -> None:
     log.manager = rejected  # type: ignore[method-assign]
     with pytest.raises(NotAuthorized):
         ManagerProcess(log, ManagerSettings(), Launcher(), Stop(nothing, nothing)).run()
+
+
+def test_P2_a_recreated_topic_ends_the_manager(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = started_log()
+
+    def lost(*_: object) -> list[Entry]:
+        raise DataLoss("The entries are not in topic 'board' any more.")
+
+    recreate = partial(monkeypatch.setattr, FakeEntryReader, "read_to_end", lost)
+    with pytest.raises(DataLoss):
+        ManagerProcess(log, ManagerSettings(), Launcher(), Stop(nothing, recreate, nothing)).run()

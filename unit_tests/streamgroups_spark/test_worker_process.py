@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from streamgroups.errors import BrokerUnreachable, FencedMember, LoginRejected, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, LoginRejected, StreamGroupsError
 from streamgroups.fakes import FakeClock
 from streamgroups.fakes.instance_log import FakeEntryReader, FakeInstanceLog
 from streamgroups.instances.entries import (
@@ -208,6 +208,28 @@ def test_a_worker_whose_login_is_rejected_ends_after_its_lease(monkeypatch: pyte
         process.wait(lambda: process.error, "it ends")
     assert process.queries[0].is_stopping
     assert isinstance(process.error, LoginRejected)
+
+
+def test_P2_a_worker_whose_topic_was_recreated_ends_and_writes_only_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new topic is that of another manager, which has neither the worker nor its placements."""
+    process = Process()
+    reader = process.log.reader()
+    monkeypatch.setattr(process.log, "reader", lambda: reader)
+
+    def lost(_: float) -> list[Entry]:
+        raise DataLoss("The entries are not in topic 'board' any more.")
+
+    with process.running():
+        process.wait(lambda: Observed.RUNNING in process.states(), "it runs")
+        process.queries[0].stops_at_once = False
+        process.log.records.clear()
+        monkeypatch.setattr(reader, "poll", lost)
+        process.wait(lambda: process.queries[0].is_stopping, "it stops")
+        process.clock.advance(3_000)
+        process.queries[0].state = Observed.STOPPED
+    assert isinstance(process.error, DataLoss)
+    assert set(process.entries()) <= {Removed("worker", "w1")}
+    assert process.entries()
 
 
 def test_a_worker_that_was_declared_dead_in_a_pause_writes_no_heartbeat() -> None:

@@ -21,7 +21,6 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
-    TopicCollection,
 )
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 from tenacity import stop_after_attempt, stop_after_delay, stop_all
@@ -36,6 +35,7 @@ from streamgroups.retry import retrying
 from streamgroups_kafka.admin.leader_offsets import is_there, refreshed_leaders, request_offsets, retried, topics_in
 from streamgroups_kafka.admin.rejected_login import RejectedLogin, is_response
 from streamgroups_kafka.admin.replaced_client import ReplacedClient
+from streamgroups_kafka.admin.requested_identities import RequestedIdentities
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
@@ -54,8 +54,6 @@ _OUTAGE_S = 60.0
 #: partitions one after the other.
 _POLLS_WITHOUT_PARTITION = 3
 
-#: The placeholder for a missing topic id, from brokers before 2.8: the UUID of zeros.
-_NO_ID = "A" * 22
 #: After these errors requests of the same client can fail for minutes, although the brokers are up again. librdkafka keeps the
 #: coordinator of a group for ``metadata.max.age.ms``, also when it responds that it is not the coordinator any more.
 _NEEDS_NEW_CLIENT = (KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR)
@@ -158,30 +156,17 @@ class KafkaCluster:
         return metadata.cluster_id or ""
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
-        """See :meth:`streamgroups.ports.Cluster.identities`. Both requests run concurrently."""
+        """See :meth:`streamgroups.ports.Cluster.identities`."""
         names = sorted(set(topics))
         return self._try(f"The ids of {listed(names)}", lambda admin: self._identities(admin, names))
 
     def _identities(self, admin: AdminClient, names: list[str]) -> dict[str, TopicIdentity]:
         if not names:
             return {}
-        described = admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S)
-        cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
-        found = {}
-        for name, future in described.items():
-            try:
-                topic_id = _printed(future.result().topic_id)
-            except KafkaException as e:
-                if e.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                if e.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise self._translated(e.args[0], f"Topic '{name}' could not be described", topic=name) from None
-                if e.args[0].code() != KafkaError._UNSUPPORTED_FEATURE:
-                    raise
-                topic_id = _NO_ID
-            found[name] = None if topic_id == _NO_ID else topic_id
-        cluster_id = cluster.result().cluster_id or None
-        return {name: TopicIdentity(cluster_id, topic_id) for name, topic_id in found.items()}
+        try:
+            return RequestedIdentities(admin, names, REQUEST_TIMEOUT_S).result()
+        except PartRejected as e:
+            raise self._translated(e.args[0], f"Topic '{e.topics}' could not be described", topic=e.topics) from None
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.beginning_offsets`."""
@@ -417,12 +402,3 @@ def parse_subscription(metadata: bytes) -> frozenset[str]:
         topics.add(metadata[at + 2 : at + 2 + length].decode())
         at += 2 + length
     return frozenset(topics)
-
-
-def _printed(topic_id: object) -> str:
-    """Formats an id as Kafka's tools do. librdkafka uses another alphabet of base64.
-
-    >>> _printed("//7+w")
-    '__7-w'
-    """
-    return str(topic_id).replace("+", "-").replace("/", "_")

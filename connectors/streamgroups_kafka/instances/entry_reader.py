@@ -1,7 +1,9 @@
 """Reads the entries of an instance from the start of its topic, and follows it.
 
 Created by ``instance_topic``. It joins no group and commits nothing. Entries of aborted transactions, as of a fenced manager,
-are skipped. Implements :class:`streamgroups.instances.ports.EntryReader`. Source: KIP-98; the partition EOF event of librdkafka.
+are skipped. If the topic is recreated, its entries are those of another instance: offsets and state of this reader have no meaning
+in it. So the topic id is compared, and an offset past the end is an error. Implements
+:class:`streamgroups.instances.ports.EntryReader`. Source: KIP-98; KIP-516; the partition EOF event of librdkafka; SEMANTICS P2.
 """
 
 from __future__ import annotations
@@ -9,12 +11,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from streamgroups.errors import BrokerUnreachable, LoginRejected, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, DataLoss, LoginRejected, StreamGroupsError
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.instances.entries import Entry
 from streamgroups.instances.entry_json import read_entry
 from streamgroups.instances.instance_state import InstanceState, apply
@@ -23,6 +27,7 @@ from streamgroups.partitions import TopicPartition as Partition
 from streamgroups_kafka.admin.leader_offsets import refreshed_leaders, request_offsets
 from streamgroups_kafka.admin.rejected_login import RejectedLogin
 from streamgroups_kafka.admin.replaced_client import ReplacedClient
+from streamgroups_kafka.admin.requested_identities import RequestedIdentities
 from streamgroups_kafka.admin.stored_records import may_pass
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
@@ -34,6 +39,8 @@ _AT_ONCE = 1_000
 #: Signals are handled between two polls.
 _POLL_S = 0.1
 _MAX_REJECTED = 10
+#: How often a poll requests the topic id, and how long the request may take.
+_REFRESH_S = 5.0
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
@@ -49,12 +56,19 @@ class KafkaEntryReader:
         self._config, self._topic = config, topic
         self._partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
         self._clients, self._login = ReplacedClient(config), RejectedLogin(config)
-        settings = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
+        # Without a reset of offsets: the consumer reports an offset that the log does not have any more. It compares leader
+        # epochs, so a former leader with an earlier end is no evidence.
+        settings = {"isolation.level": "read_committed", "fetch.wait.max.ms": "100"}
         self._consumer = Consumer({**config.for_reader("streamgroups-instance"), **settings})
         self._consumer.assign([self._partition])
         self._next_offset = 0
         self._state = InstanceState()
         self._rejected: deque[RejectedRecord] = deque(maxlen=_MAX_REJECTED)
+        self._identity: TopicIdentity = UNKNOWN
+        self._requested: RequestedIdentities | None = None
+        self._next_request_s = 0.0
+        #: Why the state is not that of the topic any more.
+        self._loss: str | None = None
 
     @property
     def state(self) -> InstanceState:
@@ -68,6 +82,7 @@ class KafkaEntryReader:
 
     def read_to_end(self, timeout_s: float) -> list[Entry]:
         """See :meth:`streamgroups.instances.ports.EntryReader.read_to_end`."""
+        self._reject_loss()
         until_s = time.monotonic() + timeout_s
         end_offset = self._end_offset(timeout_s)
         found: list[Entry] = []
@@ -83,6 +98,8 @@ class KafkaEntryReader:
 
     def poll(self, timeout_s: float) -> list[Entry]:
         """See :meth:`streamgroups.instances.ports.EntryReader.poll`."""
+        self._reject_loss()
+        self._follow_identity()
         until_s = time.monotonic() + timeout_s
         while True:
             left_s = max(until_s - time.monotonic(), 0)
@@ -98,7 +115,9 @@ class KafkaEntryReader:
         partition, admin = Partition(self._topic, 0), self._clients.current
 
         def requested() -> int:
+            identities = RequestedIdentities(admin, [self._topic], timeout_s)
             found = request_offsets(admin, {partition: _LATEST}, IsolationLevel.READ_COMMITTED, timeout_s)
+            self._compare(identities.result())
             return found[partition].offset
 
         try:
@@ -116,6 +135,37 @@ class KafkaEntryReader:
             error = self._login.judged(error)
         raise error
 
+    def _follow_identity(self) -> None:
+        """Requests the topic id now and then, and compares it when it is there. It never waits: a worker must not miss the end of
+        its lease.
+        """
+        if self._requested is None:
+            if time.monotonic() >= self._next_request_s:
+                self._requested = RequestedIdentities(self._clients.current, [self._topic], _REFRESH_S)
+                self._next_request_s = time.monotonic() + _REFRESH_S
+        elif self._requested.are_there:
+            requested, self._requested = self._requested, None
+            # The consumer reports an outage, and a missing permission.
+            with suppress(KafkaException):
+                self._compare(requested.result())
+
+    def _compare(self, found: Mapping[str, TopicIdentity]) -> None:
+        now = found.get(self._topic, UNKNOWN)
+        if self._identity.differs_from(now):
+            self._loss = f"it was deleted and recreated ({self._identity}; now {now})"
+            self._reject_loss()
+        self._identity = self._identity.completed_by(now)
+
+    def _reject_loss(self) -> None:
+        if self._loss is not None:
+            raise DataLoss(
+                f"The entries that this process has read are not in topic '{self._topic}' any more: {self._loss}.",
+                remedy="Start the process again: it reads the topic from its start. Write missing definitions again with: "
+                "streamgroups processors apply",
+                topic=self._topic,
+                partition=0,
+            )
+
     def _consume(self, timeout_s: float) -> list[Entry]:
         """Waits for one record, and takes those that were fetched with it."""
         found: list[Entry] = []
@@ -127,7 +177,11 @@ class KafkaEntryReader:
                 if entry is not None:
                     found.append(entry)
         except KafkaException as e:
-            raise self._error(e) from None
+            error = self._error(e)
+            if isinstance(error, DataLoss):
+                self._loss = f"its log has no offset {self._next_offset}, so it was recreated or truncated"
+                self._reject_loss()
+            raise error from None
         finally:
             # Also those before an error, which are not read again.
             self._state = apply(self._state, *found)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from streamgroups.errors import FencedMember, LoginRejected, StreamGroupsError
+from streamgroups.errors import DataLoss, FencedMember, LoginRejected, StreamGroupsError
 from streamgroups.instances.entries import Definition, Entry, Observation, Placement, Progress, Removed, Replica, Worker
 from streamgroups.instances.leases import HEARTBEATS_PER_LEASE, Lease
 from streamgroups.instances.ports import EntryReader, EntryWriter
@@ -73,7 +73,7 @@ class WorkerProcess:
         self._progress: Mapping[Replica, Progress | None] = {}
         self._finished: set[int] = set()
         self._is_removed = self._is_lost = False
-        self._rejection: LoginRejected | None = None
+        self._failure: LoginRejected | DataLoss | None = None
         self._next_heartbeat_ms = self.clock()
         self._queue = EntryQueue(self.writer, Lease(self.worker.lease_ms, self.clock()), self.clock)
         self._progress_reader = threading.Thread(target=self._read_progress, name="progress of processors", daemon=True)
@@ -88,6 +88,7 @@ class WorkerProcess:
         Raises:
             FencedMember: if the manager has declared this worker dead. Its processors run elsewhere.
             LoginRejected: if all brokers reject the login of this worker for longer than its lease.
+            DataLoss: if the topic was recreated or truncated.
             StreamGroupsError: if Spark's JVM has ended.
         """
         self._progress_reader.start()
@@ -109,9 +110,9 @@ class WorkerProcess:
                 # The manager may have declared this worker dead, and this is in the topic.
                 self._follow(self.reader.read_to_end(self.worker.lease_ms / 1_000))
         except StreamGroupsError as e:
-            if isinstance(e, LoginRejected) and not is_valid:
-                # Its processors have stopped. The next worker has another password.
-                self._rejection = e
+            if isinstance(e, DataLoss) or (isinstance(e, LoginRejected) and not is_valid):
+                # After a rejected login its processors have stopped. The next worker has another password.
+                self._failure = e
             logger.warning("The topic of the instance cannot be read, and is read again: %s", e)
             time.sleep(_POLL_S)
         else:
@@ -122,6 +123,11 @@ class WorkerProcess:
 
     def _is_lease_valid(self) -> bool:
         return self._queue.lease.is_valid(self.clock())
+
+    @property
+    def _has_lost_topic(self) -> bool:
+        """Whether the topic is that of another manager, which has neither this worker nor its placements."""
+        return isinstance(self._failure, DataLoss)
 
     def _follow(self, entries: list[Entry]) -> None:
         if Removed("worker", self.worker.id) in entries:
@@ -136,7 +142,7 @@ class WorkerProcess:
 
     def _renew(self) -> None:
         now = self.clock()
-        if self._is_removed or now < self._next_heartbeat_ms:
+        if self._is_removed or self._has_lost_topic or now < self._next_heartbeat_ms:
             return
         self._next_heartbeat_ms = now + self.worker.lease_ms // HEARTBEATS_PER_LEASE
         self.worker = replace(self.worker, heartbeat=self.worker.heartbeat + 1, at_ms=now_ms())
@@ -148,7 +154,7 @@ class WorkerProcess:
             # In this order: a query that ends in between has its last state in the next call.
             has_ended, seen = run.has_ended, run.observation()
             shown = replace(seen, progress=None if seen.state.has_ended else self._progress.get(replica))
-            is_outdated = self.reader.state.is_outdated(run.placement)
+            is_outdated = self._has_lost_topic or self.reader.state.is_outdated(run.placement)
             if self._written.get(replica) != shown and not run.has_lost_spark and not is_outdated:
                 self._written[replica] = shown
                 self._queue.put(shown)
@@ -176,8 +182,8 @@ class WorkerProcess:
     def _reason_to_end(self) -> str | None:
         if self._is_lost:
             return "Spark's JVM has ended"
-        if self._rejection is not None:
-            return "the brokers reject its login"
+        if self._failure is not None:
+            return "its topic was recreated or truncated" if self._has_lost_topic else "the brokers reject its login"
         if self.stop_requested.is_set():
             return "it was requested to end"
         if self._is_removed:
@@ -189,8 +195,8 @@ class WorkerProcess:
         """Stops all replicas, writes their last states, and removes the lease."""
         logger.info("Worker %s ends: %s.", self.worker.id, reason)
         self._act(f"its worker ends: {reason}")
-        if self._is_removed:
-            # A heartbeat that was on its way during a pause can have renewed the lease: nothing must be placed here.
+        if self._is_removed or self._has_lost_topic:
+            # A heartbeat can have renewed the lease, in a pause or in the new topic: nothing must be placed here.
             self._queue.put(Removed("worker", self.worker.id))
         until_s = time.monotonic() + self.end_timeout_s
         while self._runs and time.monotonic() < until_s:
@@ -203,8 +209,8 @@ class WorkerProcess:
         self._queue.put(Removed("worker", self.worker.id))
         if not self._queue.close(self.worker.lease_ms / 1_000):
             logger.warning("The end of the worker is not written. Its lease expires.")
-        if self._rejection is not None:
-            raise self._rejection
+        if self._failure is not None:
+            raise self._failure
         if self._is_lost:
             raise StreamGroupsError("Spark's JVM has ended.", remedy="See its log. The manager starts another worker.")
         if self._is_removed:
