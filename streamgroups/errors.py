@@ -42,6 +42,7 @@ the error as the cause of a failed query::
     ├── RegistryUnreachable     the schema registry did not answer                           (retriable)
     ├── SchemaRejected          a schema is missing in the registry, or the registry rejected it
     ├── FunctionFailed          a function of the user raised an error, or returned a wrong table
+    ├── FunctionChanged         the code of a function has changed since this process imported it
     ├── AggregateOverflow       the result of an aggregate exceeds its type
     ├── QueryUnknown            the process that started a query reports no facts about it   (retriable)
     ├── QueryGivenUp            a supervised query failed permanently, or too often
@@ -320,6 +321,10 @@ class SchemaRejected(StreamGroupsError):
 
 class FunctionFailed(StreamGroupsError):
     """A function of the user has raised an error, or has returned another table than it must. Nothing was written."""
+
+
+class FunctionChanged(StreamGroupsError):
+    """The code of a function of a processor has changed since this process imported it. Nothing was started (P2)."""
 
 
 class AggregateOverflow(StreamGroupsError):

@@ -1,18 +1,19 @@
 """Creates the arguments of ``sg`` functions from the values of a processor file.
 
-Called by ``reading``, which checks the values without loading a function, and by ``streamgroups_spark.processors.building``. The
-keyword ``x-value`` of the schema names the rule for an argument. Source: SEMANTICS P1.
+Called by ``reading``, which checks the values without loading a function, by ``streamgroups_spark.processors.building``, and by
+workers, which compare the code of functions. The keyword ``x-value`` of the schema names the rule for an argument. Source: SEMANTICS P1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from streamgroups.decoding.formats import Avro, Json, Protobuf
-from streamgroups.errors import FunctionFailed
+from streamgroups.errors import FunctionFailed, InvalidOption
 from streamgroups.event_time.window_shapes import hopping, session, tumbling
-from streamgroups.processors.processor import Reference
+from streamgroups.processors.processor import FunctionCall, Reference, Step, UserFunction
 from streamgroups.processors.schema import definition
 
 _CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
@@ -36,6 +37,53 @@ class Loading(Protocol):
 
     def content(self, path: str) -> bytes:
         """Returns the content of a file."""
+
+
+class NothingLoaded:
+    """Stands for functions, registries and files, which a check does not load. See :class:`Loading`."""
+
+    def function(self, reference: Reference) -> Any:
+        """Returns nothing."""
+        return None
+
+    def registry(self, connection: str) -> Any:
+        """Returns the name of the connection."""
+        return connection
+
+    def content(self, path: str) -> bytes:
+        """Returns nothing."""
+        return b""
+
+
+class _Names(NothingLoaded):
+    """Collects the functions that values name."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def function(self, reference: Reference) -> Any:
+        if isinstance(reference, str):
+            self.found.append(reference)
+
+
+def functions_of(steps: Iterable[Step]) -> tuple[str, ...]:
+    """Returns the functions that steps name as ``module:name``, each once.
+
+    Args:
+        steps: the steps, which the schema accepts.
+
+    >>> functions_of([UserFunction("flights:enrich"), FunctionCall("stateful", {"function": "flights:counted"})])
+    ('flights:enrich', 'flights:counted')
+    """
+    names = _Names()
+    for step in steps:
+        if isinstance(step, UserFunction):
+            names.function(step.reference)
+        elif isinstance(step, FunctionCall):
+            # A step with an invalid argument does not start.
+            with suppress(InvalidOption):
+                arguments_of(step.name, step.arguments, names)
+    return tuple(dict.fromkeys(names.found))
 
 
 def arguments_of(name: str, given: Mapping[str, Any], loading: Loading) -> dict[str, Any]:

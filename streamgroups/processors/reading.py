@@ -11,12 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from streamgroups.errors import InvalidOption
-from streamgroups.processors.arguments import arguments_of
+from streamgroups.processors.arguments import NothingLoaded, arguments_of
 from streamgroups.processors.problems import Problem, check
 from streamgroups.processors.processor import (
     FunctionCall,
     Processor,
-    Reference,
     Sink,
     SinkKind,
     Source,
@@ -193,19 +192,6 @@ def _step(node: Node) -> Step:
 # ---- the arguments of steps ------------------------------------------------------------------------------------------
 
 
-class _NothingLoaded:
-    """Stands for functions, registries and files, which a check does not load."""
-
-    def function(self, reference: Reference) -> Any:
-        return None
-
-    def registry(self, connection: str) -> Any:
-        return connection
-
-    def content(self, path: str) -> bytes:
-        return b""
-
-
 def _invalid_arguments(processor: Processor, invalid: set[str]) -> list[Problem]:
     """The values of single arguments that their constructors reject, such as a hop that is longer than its window."""
     found = []
@@ -218,7 +204,7 @@ def _invalid_arguments(processor: Processor, invalid: set[str]) -> list[Problem]
             if name not in known or any(_is_part(it, field) for it in invalid):
                 continue
             try:
-                arguments_of(step.name, {name: value}, _NothingLoaded())
+                arguments_of(step.name, {name: value}, NothingLoaded())
             except InvalidOption as e:
                 found.append(Problem(step.line, field, e.what, e.remedy))
     return found

@@ -94,7 +94,9 @@ def start(
 
 @with_options
 def restart(options: InstanceOptions, names: Names, wait: Wait = "2m") -> None:
-    """Stop processors and start them again, such as after a change of a function.
+    """Stop processors and start them again.
+
+    A worker imports the code of a function once. After an upgrade of a function, stop the workers first.
 
     Exit code: 0 if they run or have completed, 1 if one has failed or does not run in time.
     """

@@ -28,6 +28,7 @@ from streamgroups_spark.internals.private_spark import jvm_is_gone
 from streamgroups_spark.ops.exception_causes import cause_of
 from streamgroups_spark.processors.running import run_processor
 from streamgroups_spark.register import register
+from streamgroups_spark.workers.imported_code import ImportedCode
 from streamgroups_spark.workers.shared_states import check_shared
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ def declared_replica(instance: str, host: str, state: Callable[[], InstanceState
         host: the host of the worker.
         state: returns the state of the instance.
     """
+    code = ImportedCode()
 
     def run(
         session: SparkSession,
@@ -64,6 +66,7 @@ def declared_replica(instance: str, host: str, state: Callable[[], InstanceState
     ) -> object:
         declared = processor_of(json.loads(definition.document))
         member = placement.replica.index
+        code.check(declared)
         check_shared(declared, declared.group_id(instance), host, state())
         return run_processor(
             declared, session, instance=instance, member=member, is_placed=True, stop=stop, started=started, waits=waits

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import FunctionFailed
-from streamgroups.processors.arguments import arguments_of
+from streamgroups.processors.arguments import arguments_of, functions_of
+from streamgroups.processors.processor import FunctionCall, Sql, UserFunction
 
 
 class Functions:
@@ -42,3 +43,16 @@ def test_P1_an_error_of_the_function_of_an_aggregate_has_its_name() -> None:
     with pytest.raises(FunctionFailed, match="Function 'median' raised ValueError: no file") as raised:
         _windows(Functions(median=median))
     assert str(raised.value).encode()
+
+
+def test_P2_functions_of_all_steps_are_found_once() -> None:
+    safely = FunctionCall("safely", {"function": "a:f", "fail_on": ["a:Down", "b:Down"]})
+    windows = FunctionCall("windows", {"window": {"tumbling": "1h"}, "aggregate": {"n": {"function": "a.b:median"}}})
+    stateful = FunctionCall("stateful", {"function": "a:g", "migrate": {"1": "a:h"}})
+    steps = (Sql("SELECT 1"), safely, windows, stateful, UserFunction("a:f"), UserFunction(functions_of))
+    assert functions_of(steps) == ("a:f", "a:Down", "b:Down", "a.b:median", "a:g", "a:h")
+
+
+def test_a_step_with_an_invalid_argument_names_no_function() -> None:
+    invalid = FunctionCall("windows", {"window": {"tumbling": "soon"}, "aggregate": {"n": {"function": "a:f"}}})
+    assert functions_of([invalid]) == ()
