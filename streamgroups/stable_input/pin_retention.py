@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.stable_input.pins import Pin, PinFile
 from streamgroups.state.file_names import StateFileName
@@ -58,11 +58,13 @@ def deletable(
     DeletablePins(pins=frozenset(), records=frozenset())
     """
     files = list(files)
+    # The committed offsets are those of one cluster, also of partitions that the batch does not read.
+    of_cluster = TopicIdentity(next((it.cluster_id for it in identities.values() if it.cluster_id is not None), None))
     gone = {
         file.file
         for file in files
         if ages_ms.get(file.file, 0) > retention.keep_ms
-        and all(_is_over(pin, committed, identities.get(pin.range.topic_partition, UNKNOWN)) for pin in file.pins)
+        and all(_is_over(pin, committed, identities.get(pin.range.topic_partition, of_cluster)) for pin in file.pins)
     }
     needed = frozenset[StateFileName]().union(*(file.record_files for file in files if file.file not in gone))
     young_ms = max(retention.keep_ms, retention.young_ms)

@@ -246,6 +246,14 @@ def test_pins_behind_the_committed_offset_are_deleted_after_the_retention() -> N
     assert kept(10_000, {P0: 10, P1: 5}, TopicIdentity("c2", "t1"))
 
 
+def test_pins_of_another_cluster_are_kept_for_partitions_that_the_batch_does_not_read() -> None:
+    """A mirrored topic has the same name, and its group too. The committed offsets are those of the batch's cluster."""
+    for identity, is_kept in ((TopicIdentity("c2", "t9"), True), (FIRST, False)):
+        file = pin_file(name(1, minutes_ago=11), Pin(OffsetRange(P1, 0, 5), identity))
+        gone = deletable([file], [], {P0: 10, P1: 5}, {P0: FIRST}, KEEP, ages(file.file))
+        assert gone.pins == (frozenset() if is_kept else {file.file})
+
+
 def test_records_without_a_pin_are_kept_while_their_batch_can_be_in_flight() -> None:
     young, old = name(1, minutes_ago=59), name(2, minutes_ago=61)
     assert deletable([], [young, old], {}, {}, KEEP, ages(young, old)).records == {old}
