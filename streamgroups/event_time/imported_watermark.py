@@ -1,7 +1,7 @@
 """The watermark that a stream imports from another group: a slow reference stream follows a fast one.
 
-``streamgroups_spark.event_time.with_event_time`` validates the imports of a process, and ``punctuation_source`` follows
-them. :mod:`streamgroups.query.imported_time` follows groups of any application, by the event times that their queries
+``streamgroups_spark.event_time.punctuation_source`` validates the imports of the running streams of an application, and
+follows them. :mod:`streamgroups.query.imported_time` follows groups of any application, by the event times that their queries
 store. Source: SEMANTICS W10; StreamInsight's ``AdvanceTimeImportSettings``. If a stream both generates and imports a
 watermark, the later one counts, and an earlier one has no effect.
 
@@ -30,18 +30,18 @@ STANDSTILL_MS = 60_000
 
 
 def check_imports(stream: str, streams: Mapping[str, TimeSettings]) -> None:
-    """Validates that a stream has a watermark, as far as the streams of its process show it.
+    """Validates that a stream has a watermark, as far as the known streams show it.
 
     Streams that it does not import from are not checked, because they can belong to other queries. A group that is not
     among the streams can belong to another application.
 
     Args:
         stream: its name.
-        streams: the event-time settings of each stream of the process, by its name.
+        streams: the event-time settings of each known stream, by its name.
 
     Raises:
-        InvalidOption: if a stream on the import path imports from itself, or if all streams on it belong to this process
-            and none generates a watermark.
+        InvalidOption: if a stream on the import path imports from itself, or if all streams on it are known and none
+            generates a watermark.
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> prices, trades = TimeSettings(import_from="trades"), TimeSettings(Generation())

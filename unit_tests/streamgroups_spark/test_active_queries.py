@@ -302,7 +302,7 @@ def test_S2_a_killed_source_is_forgotten_with_its_query(jvm: Jvm) -> None:
     ],
 )
 def test_W2_the_rules_of_event_time_are_in_the_plan(jvm: Jvm, process_id: int, time: StreamTime | None) -> None:
-    options = options_of(["board", "trades"], {"watermarkDelay": "5s"}, reported_as="5f2c", read_column="timestamp")
+    options = options_of("board", {"watermarkDelay": "5s"}, reported_as="5f2c", read_column="timestamp")
     times = Node("StreamingDataSourceV2ScanRelation", source=object(), options=options)
     plain, timed = jvm.source(11), jvm.source(12)
     jvm.start("plain", over("Project", scan(plain)), plain)
@@ -310,6 +310,19 @@ def test_W2_the_rules_of_event_time_are_in_the_plan(jvm: Jvm, process_id: int, t
     found = jvm.answer(process_id)
     assert found is not None
     assert found.time == time
+
+
+def test_W2_each_stream_of_a_query_has_its_own_rules_also_for_a_group_name_of_two_clusters(jvm: Jvm) -> None:
+    sources = [jvm.source(11), jvm.source(12)]
+
+    def stream(source: Any, reported_as: str) -> Node:
+        options = options_of("board", {"watermarkDelay": "5s"}, reported_as=reported_as, read_column=None)
+        times = Node("StreamingDataSourceV2ScanRelation", source=object(), options=options)
+        return over("Union", over("Union", scan(source), times), over("Project", times))
+
+    jvm.start("both", over("Union", stream(sources[0], "first"), stream(sources[1], "second")), *sources)
+    found = [jvm.answer(process_id) for process_id in (11, 12)]
+    assert [it.time.reported_as for it in found if isinstance(it, QueryFacts) and it.time] == ["first", "second"]
 
 
 def test_where_checkpoints_are(jvm: Jvm) -> None:

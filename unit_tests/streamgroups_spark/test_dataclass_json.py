@@ -42,6 +42,7 @@ from streamgroups_spark.messages.query import (
     ReportedStates,
 )
 from streamgroups_spark.messages.time import (
+    ClusterRequest,
     ExplanationRequest,
     Observations,
     ObservationsRequest,
@@ -69,10 +70,12 @@ STATE = SourceTime(
     "message",
     [
         BatchRequest(END, to_commit=True),
-        CommittedRequest("board", (TopicPartition("flights", 0), TopicPartition("flights", 1))),
+        ClusterRequest("5f2c"),
+        CommittedRequest(END, (TopicPartition("flights", 0), TopicPartition("flights", 1))),
         BatchWritten({}),
         DurationRequest(frozenset({1, 2}), END),
         ExplanationRequest("board"),
+        ExplanationRequest("board", "MkU3OEVBNTc"),
         FinishedRequest(frozenset({1, 2}), END),
         FiguresRequest(),
         LedgerRequest("board", None),
@@ -81,7 +84,7 @@ STATE = SourceTime(
         QueryRequest(frozenset(), "board"),
         TimeRequest("board", NOT_YET),
         TimeRequest("board", At(-5), TimeSettings(Generation(Records(10)))),
-        TimeRequest("board", At(8), SETTINGS),
+        TimeRequest("board", At(8), SETTINGS, "MkU3OEVBNTc"),
     ],
 )
 def test_requests(message: Any) -> None:
@@ -120,6 +123,8 @@ def test_requests(message: Any) -> None:
         StreamExplanation("board", "alice", (PartitionExplanation(P0, 5, None, "ahead"),), 3, imported="It is."),
         True,
         False,
+        "MkU3OEVBNTc",
+        "",
         None,
     ],
 )

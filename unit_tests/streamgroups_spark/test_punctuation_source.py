@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamgroups.errors import InvalidOption
 from streamgroups.event_time.observations import observations
 from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.source_time import SourceTime, add_partitions, observe
@@ -22,7 +23,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.bridge.punctuation_options import options_of
 from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource, TimeReader
-from streamgroups_spark.messages.time import TimeReply, TimeRequest
+from streamgroups_spark.messages.time import ClusterRequest, StreamTime, TimeReply, TimeRequest
 from streamgroups_spark.source.observed_times import seen_in
 from unit_tests.extreme_times import LIMITS_MS
 
@@ -31,17 +32,31 @@ P0, START_MS = TopicPartition("trades", 0), 1_732_334_400_000
 
 
 class Stream:
-    """A source with this time."""
+    """A source with this time. Its tasks report under the name of its group."""
 
-    def __init__(self, group_id: str, watermark: Watermark = NOT_YET) -> None:
-        self.group_id, self.watermark = group_id, watermark
+    def __init__(
+        self,
+        group_id: str,
+        watermark: Watermark = NOT_YET,
+        *,
+        import_from: str | None = None,
+        generates: bool = True,
+        cluster_id: str = "first",
+    ) -> None:
+        self.group_id, self.watermark, self.cluster_id = group_id, watermark, cluster_id
+        self.settings = TimeSettings(Generation() if generates else None, import_from)
         self.requested: list[TimeRequest] = []
 
-    def answer(self, question: Any) -> TimeReply | None:
-        if not isinstance(question, TimeRequest) or question.group_id != self.group_id:
+    def answer(self, question: Any) -> TimeReply | str | None:
+        if isinstance(question, ClusterRequest):
+            is_meant = question.reported_as in (self.group_id, f"{self.group_id}@{self.cluster_id}")
+            return self.cluster_id if is_meant else None
+        if not isinstance(question, TimeRequest):
+            return None
+        if (question.group_id, question.cluster_id) != (self.group_id, self.cluster_id):
             return None
         self.requested.append(question)
-        return TimeReply("alice", SourceTime(self.watermark), SETTINGS, 0)
+        return TimeReply("alice", SourceTime(self.watermark), self.settings, 0)
 
 
 @contextmanager
@@ -53,8 +68,9 @@ def session(*streams: Stream) -> Iterator[str]:
         yield name
 
 
-def reader(session: str, *group_ids: str, **settings: str) -> TimeReader:
-    options = options_of(group_ids, settings or {"watermarkDelay": "0s"}, reported_as="t", read_column=None)
+def reader(session: str, group_id: str, reported_as: str | None = None, **settings: str) -> TimeReader:
+    given = settings or {"watermarkDelay": "0s"}
+    options = options_of(group_id, given, reported_as=reported_as or group_id, read_column=None)
     source = type("Source", (TimeDataSource,), {"session": session})(options)
     made = source.simpleStreamReader(source.schema())
     made.prepareForTriggerAvailableNow()
@@ -118,12 +134,12 @@ def test_a_restarted_query_continues_at_its_position() -> None:
         trades.watermark = At(3_000)
         again = reader(name, "trades")
         assert again.read(end)[1] == end
-        assert trades.requested[-1] == TimeRequest("trades", At(5_000), SETTINGS)
+        assert trades.requested[-1] == TimeRequest("trades", At(5_000), SETTINGS, "first")
 
 
 def test_W10_imported_time_drives_a_stream_that_has_come_less_far() -> None:
     with session(prices := Stream("prices", At(1_000)), trades := Stream("trades", At(5_000))) as name:
-        source = reader(name, "prices", "trades")
+        source = reader(name, "prices", importFrom="trades")
         rows, end = source.read(source.initialOffset())
         assert times_ms(rows) == [4_999]
         assert prices.requested[-1].asserted == At(5_000)
@@ -133,9 +149,48 @@ def test_W10_imported_time_drives_a_stream_that_has_come_less_far() -> None:
 
 
 def test_W10_of_several_imported_times_the_latest_counts() -> None:
-    with session(Stream("prices"), Stream("trades", At(5_000)), Stream("orders", At(2_000))) as name:
-        source = reader(name, "prices", "trades", "orders")
+    trades, orders = Stream("trades", At(2_000), import_from="orders"), Stream("orders", At(5_000))
+    with session(Stream("prices"), trades, orders) as name:
+        source = reader(name, "prices", importFrom="trades")
         assert times_ms(source.read(source.initialOffset())[0]) == [4_999]
+
+
+def test_W10_a_group_of_the_same_name_in_another_cluster_is_not_followed() -> None:
+    prices = Stream("prices", At(1_000)), Stream("prices", At(400), cluster_id="second")
+    trades = Stream("trades", At(9_000)), Stream("trades", At(3_000), cluster_id="second")
+    with session(*prices, *trades) as name:
+        first = reader(name, "prices", "prices@first", importFrom="trades")
+        second = reader(name, "prices", "prices@second", importFrom="trades")
+        assert times_ms(first.read(first.initialOffset())[0]) == [8_999]
+        assert times_ms(second.read(second.initialOffset())[0]) == [2_999]
+
+
+def test_W10_only_running_streams_count_with_their_current_settings() -> None:
+    """A query that has ended, and imported from another group, changes nothing."""
+    prices, trades, orders = Stream("prices"), Stream("trades", import_from="orders"), Stream("orders", At(5_000))
+    with session(prices, orders) as name:
+        source = reader(name, "prices", importFrom="trades")
+        with ExitStack() as stack:
+            stack.callback(SessionServer(name, "trades", trades.answer).close)
+            rows, end = source.read(source.initialOffset())
+            assert times_ms(rows) == [4_999]
+        restarted = Stream("trades", At(6_000))
+        orders.watermark = At(9_000)
+        with ExitStack() as stack:
+            stack.callback(SessionServer(name, "trades", restarted.answer).close)
+            assert times_ms(source.read(end)[0]) == [5_999]
+
+
+def test_W10_running_streams_that_only_import_from_each_other_are_rejected() -> None:
+    prices = Stream("prices", import_from="trades", generates=False)
+    trades = Stream("trades", import_from="prices", generates=False)
+    with session(prices) as name:
+        source = reader(name, "prices", importFrom="trades")
+        assert source.read(source.initialOffset())[1] == source.initialOffset()
+    with session(prices, trades) as name:
+        source = reader(name, "prices", importFrom="trades")
+        with pytest.raises(InvalidOption, match="imports event time along prices <- trades"):
+            source.read(source.initialOffset())
 
 
 def test_of_several_members_the_one_that_asserts_least_counts() -> None:
@@ -153,7 +208,7 @@ def test_no_query_is_running_yet() -> None:
 def test_it_does_not_poll_every_time_when_there_is_nothing() -> None:
     clock = FakeClock(100_000)
     with session(trades := Stream("trades")) as name:
-        source = TimeReader(name, ("trades",), SETTINGS, lambda: clock() / 1_000)
+        source = TimeReader(name, StreamTime("trades", SETTINGS, "trades", None), lambda: clock() / 1_000)
         for _ in range(4):
             source.read(source.initialOffset())
             clock.advance(15)

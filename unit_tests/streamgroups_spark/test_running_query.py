@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from streamgroups.event_time.watermark import NOT_YET
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight
-from streamgroups_spark.messages.batch import BatchFacts, BatchRequest, BatchWritten
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_spark.messages.batch import BatchFacts, BatchRequest, BatchWritten, CommittedReply, CommittedRequest
+from streamgroups_spark.messages.time import ClusterRequest, ExplanationRequest, TimeRequest
 from streamgroups_spark.source.running_query import RunningQuery
 
 
@@ -43,3 +48,45 @@ def test_X4_only_the_first_written_batch_of_a_run_can_repeat_a_no_data_batch(
     found = [may_repeat(), may_repeat()]
     query._answer(BatchWritten({}))
     assert [*found, may_repeat()] == expected
+
+
+P0 = TopicPartition("flights", 0)
+
+
+@pytest.fixture
+def first() -> RunningQuery:
+    """A query that reads for group 'board' of the cluster 'first'."""
+    query = RunningQuery.__new__(RunningQuery)
+    query.name, query._group_id = "one", "board"
+    of_query: dict[str, Any] = vars(query)
+    of_query["_cluster"] = SimpleNamespace(
+        cluster_id=lambda: "first", committed=lambda group_id, partitions: dict.fromkeys(partitions, Committed(7))
+    )
+    of_query["_stream"] = SimpleNamespace(reported_as="5f2c")
+    of_query["_time"] = SimpleNamespace(reply_to=lambda question: "the watermark")
+    of_query["_states"] = SimpleNamespace(explain=lambda member: "the explanation")
+    of_query["micro_batches"] = SimpleNamespace(run=lambda end: InFlight(3, ()) if end == {"n": 3} else None)
+    return query
+
+
+@pytest.mark.parametrize(
+    ("group_id", "cluster_id", "is_meant"),
+    [("board", "first", True), ("board", None, True), ("board", "second", False), ("other", "first", False)],
+)
+def test_W10_a_source_replies_to_requests_about_its_group_in_its_cluster(
+    first: RunningQuery, group_id: str, cluster_id: str | None, is_meant: bool
+) -> None:
+    found = [
+        first._answer(TimeRequest(group_id, NOT_YET, cluster_id=cluster_id)),
+        first._answer(ExplanationRequest(group_id, cluster_id)),
+    ]
+    assert found == (["the watermark", "the explanation"] if is_meant else [None, None])
+
+
+def test_W10_a_source_replies_with_its_cluster_to_the_punctuations_of_its_own_stream(first: RunningQuery) -> None:
+    assert [first._answer(ClusterRequest(it)) for it in ("5f2c", "another")] == ["first", None]
+
+
+def test_X7_only_the_source_of_a_batch_replies_with_the_committed_offsets(first: RunningQuery) -> None:
+    assert first._answer(CommittedRequest({"n": 3}, (P0,))) == CommittedReply({P0: 7})
+    assert first._answer(CommittedRequest({"n": 3, "cluster": "second"}, (P0,))) is None

@@ -19,7 +19,7 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_operators.pin_store import PinStore
-from streamgroups_spark.messages.batch import BatchFacts
+from streamgroups_spark.messages.batch import BatchFacts, CommittedReply, CommittedRequest
 from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.stable_input import batches as module
 from streamgroups_spark.stable_input import tasks
@@ -282,6 +282,31 @@ def test_a_query_with_state_is_rejected(
     source.facts = replace(source.facts, states_run_id="1f3a9c2b7d10")
     with pytest.raises(InvalidOption, match="has an operator with state"):
         run(stable(Effects()), FakeFrame(10, 14))
+
+
+def test_a_group_name_of_two_clusters_is_rejected(source: Source) -> None:
+    source.reads(10, 14, generation=3)
+    both = [replace(source.facts, end={**source.facts.end, "cluster": cluster}) for cluster in ("first", "second")]
+    with pytest.raises(InvalidOption, match=r"group 'billing' from 2 clusters.*one query for each cluster"):
+        module.check_ordinary(BatchInfo(tuple(both), 0), has_state=False)
+    assert module.check_ordinary(BatchInfo((both[0], both[0]), 0), has_state=False) == "billing"
+
+
+def test_X7_the_source_of_the_batch_reports_the_committed_offsets(
+    source: Source, stable: Callable[[Effects], sg.side_effects.StableBatches], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group of the same name in another cluster has other offsets."""
+    requested: list[tuple[Any, Any]] = []
+
+    def request_source(_session: str, end: Any, request: Any) -> CommittedReply:
+        requested.append((end, request))
+        return CommittedReply({P0: 14})
+
+    monkeypatch.setattr(module, "request_source", request_source)
+    monkeypatch.setattr(module, "_EVERY_S", 0.0)
+    source.reads(10, 14, generation=3)
+    run(stable(Effects()), FakeFrame(10, 14))
+    assert requested == [(source.facts.end, CommittedRequest(source.facts.end, (P0,)))]
 
 
 def test_pinned_records_with_other_columns_are_rejected(

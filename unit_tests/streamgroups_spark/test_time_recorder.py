@@ -31,6 +31,7 @@ class Progress(dict[str, Any]):
 
 def progress_of(batch_id: int, watermark: str, late: int = 0) -> Progress:
     time_offset = '{"version": 1, "kind": "streamgroups-time", "group": "board", "watermark": null}'
+    offset = '{"version": 2, "n": 1, "ranges": {}, "resting": {}, "cluster": "MkU3OEVBNTc", "group": "board"}'
     state = {"numRowsTotal": 1, "memoryUsedBytes": 1, "numRowsDroppedByWatermark": late, "numRowsRemoved": 1}
     return Progress(
         id="5f2c",
@@ -40,7 +41,7 @@ def progress_of(batch_id: int, watermark: str, late: int = 0) -> Progress:
         batchDuration=100,
         eventTime={"watermark": watermark},
         stateOperators=[state],
-        sources=[{"endOffset": time_offset}],
+        sources=[{"endOffset": offset}, {"endOffset": time_offset}],
     )
 
 
@@ -67,7 +68,7 @@ class Query:
 
 
 def answer(question: TimeRequest) -> list[TimeReply]:
-    assert question.group_id == "board"
+    assert (question.group_id, question.cluster_id) == ("board", "MkU3OEVBNTc")
     state = SourceTime(At(300), {P0: PartitionTime(600, At(600), idle_since_ms=0, seen_ms=50)})
     return [TimeReply("alice", state, TimeSettings(Generation(), partition_idle_timeout_ms=30), 50)]
 

@@ -56,7 +56,7 @@ Options of the punctuation source
     :Modules: ``punctuation_options``
     :From, to: ``event_time.with_event_time``, ``event_time.punctuation_source``
     :When: when the query is built. The source of the records and the punctuation source read them at their start.
-    :Content: groups and settings of event time
+    :Content: group, settings of event time, and the name under which tasks report it
     :Kill: none, because they are a part of the plan
     :Security: they contain no secret
 
@@ -104,12 +104,13 @@ Messages
 --------
 
 A request for ``bridge.user_process``, ``bridge.active_queries`` or ``sinks.ledger_registry`` goes to the user's process only.
-A request about a batch (:class:`BatchRequest`, :class:`BatchWritten`) goes to the socket with the id of the run that planned the
+A request about a batch (:class:`BatchRequest`, :class:`BatchWritten`, :class:`CommittedRequest`) goes to the socket with the id of the run that planned the
 batch, which the offset contains. A batch of an earlier run has no such socket: its query was restarted, with its driver or
 without it. Then the request goes to the other processes of the session until one replies. A process that is not meant replies
 ``None``. A source that stops closes its socket before it leaves its group, so it does not answer for its successor. Two queries
 of one process have two sockets, two drivers have two sessions, and all sessions of Spark in one process are one session here. All
-other requests name a group, and go to all processes of the session. A process answers them one by one, because some replies need the
+other requests go to all processes of the session. Those about a group name it with the id of its cluster, because one session can
+read groups of the same name in several clusters. A process answers them one by one, because some replies need the
 broker. Only :class:`FiguresRequest` does not wait: Prometheus limits the time of a scrape.
 
 ===================== ======================================================================== =========================
@@ -124,6 +125,7 @@ StateReportsRequest   bridge.task_reports                                       
 BatchRequest          sinks.batch_info                                                         source.running_query
 BatchWritten          sinks.kafka                                                              source.running_query
 OutputWritten         sinks.base                                                               bridge.user_process
+ClusterRequest        event_time.punctuation_source                                            source.running_query
 CommittedRequest      stable_input.batches                                                     source.running_query
 TimeRequest           event_time.punctuation_source, event_time.explain, event_time.recorder   source.running_query
 ExplanationRequest    event_time.explain                                                       source.running_query

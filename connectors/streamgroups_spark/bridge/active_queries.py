@@ -167,7 +167,11 @@ def _facts(
     own = list(own)
     operators = frozenset[str]().union(*(stream.operators for stream in own))
     unknown = frozenset[str]().union(*(stream.unknown for stream in own))
-    times = (_time_of(stream) for stream in all_streams)
+    # The punctuations of a stream follow its records in the plan. The query can read a group of the same name in another
+    # cluster, with other settings.
+    streams = list(all_streams)
+    first = next((i for i, stream in enumerate(streams) if any(stream is it for it in own)), 0)
+    times = (_time_of(stream) for stream in streams[first:])
     time = next((time for time in times if time is not None and time.group_id == group_id), None)
     stages = frozenset(stream.stages for stream in own if stream.stages)
     triggers = {str(query.trigger().getClass().getSimpleName()).rstrip("$") for query in queries}
@@ -220,7 +224,7 @@ def _time_of(stream: ReadStream) -> StreamTime | None:
     options = _options(stream.leaf)
     if options.get("reported_as") is None:
         return None
-    names = ("groups", "time", "reported_as", "read_column")
+    names = ("group", "time", "reported_as", "read_column")
     return stream_time({name: str(options.get(name)) for name in names if options.get(name) is not None})
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups_spark.messages.time import StreamTime
@@ -16,34 +16,32 @@ from streamgroups_spark.messages.time import StreamTime
 SPARK_LATE_MS = 1
 
 
-def options_of(
-    group_ids: Sequence[str], given: Mapping[str, str], *, reported_as: str, read_column: str | None
-) -> dict[str, str]:
+def options_of(group_id: str, given: Mapping[str, str], *, reported_as: str, read_column: str | None) -> dict[str, str]:
     """Returns the options of the punctuation source.
 
     They are part of the query's plan, which therefore contains all settings.
 
     Args:
-        group_ids: the group whose watermark it emits, the group that it follows, and so on.
+        group_id: the group whose watermark it emits.
         given: the options of event time.
         reported_as: see :class:`StreamTime`.
         read_column: see :class:`StreamTime`.
 
-    >>> options_of(["trades"], {"watermarkDelay": "5s"}, reported_as="5f2c", read_column="timestamp")
-    {'groups': '["trades"]', 'time': '{"watermarkDelay": "5s"}', 'reported_as': '5f2c', 'read_column': 'timestamp'}
+    >>> options_of("trades", {"watermarkDelay": "5s"}, reported_as="5f2c", read_column="timestamp")
+    {'group': 'trades', 'time': '{"watermarkDelay": "5s"}', 'reported_as': '5f2c', 'read_column': 'timestamp'}
     """
-    options = {"groups": json.dumps(list(group_ids)), "time": json.dumps(dict(given)), "reported_as": reported_as}
+    options = {"group": group_id, "time": json.dumps(dict(given)), "reported_as": reported_as}
     return options if read_column is None else {**options, "read_column": read_column}
 
 
 def stream_time(options: Mapping[str, str]) -> StreamTime:
     """Parses the event-time settings of a stream from the options of its punctuation source.
 
-    >>> stream_time(options_of(["trades"], {"watermarkDelay": "5s"}, reported_as="5f2c", read_column=None)).settings.generation.delay_ms
+    >>> stream_time(options_of("trades", {"watermarkDelay": "5s"}, reported_as="5f2c", read_column=None)).settings.generation.delay_ms
     5000
     """
     settings = time_settings({}, json.loads(options["time"]))
-    return StreamTime(json.loads(options["groups"])[0], settings, options["reported_as"], options.get("read_column"))
+    return StreamTime(options["group"], settings, options["reported_as"], options.get("read_column"))
 
 
 def delay_in_spark_ms(settings: TimeSettings) -> int:

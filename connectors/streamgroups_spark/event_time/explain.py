@@ -14,7 +14,6 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroups.checkpoints.offset import decode
-from streamgroups.checkpoints.spark_kafka import punctuation_group
 from streamgroups.errors import InvalidOption, OffsetFormat
 from streamgroups.event_time.explanation import StreamExplanation, TimeExplanation, stream_explanation
 from streamgroups.event_time.watermark import NOT_YET
@@ -60,43 +59,34 @@ def explain_time(query: StreamingQuery) -> TimeExplanation:
 
 
 def _of_streams(progress: Mapping[str, Any]) -> Iterator[StreamExplanation]:
-    for group_id in sorted(groups_of(progress)):
-        for it in request_all(SESSION, TimeRequest(group_id, NOT_YET)):
+    for group_id, cluster_id in readers_in(progress):
+        for it in request_all(SESSION, TimeRequest(group_id, NOT_YET, cluster_id=cluster_id)):
             yield stream_explanation(group_id, it.member, it.state, it.settings, it.imported)
 
 
 def _of_states(progress: Mapping[str, Any]) -> Iterator[StreamExplanation]:
-    for group_id in sorted(set(readers_in(progress))):
-        yield from request_all(SESSION, ExplanationRequest(group_id))
+    for group_id, cluster_id in readers_in(progress):
+        yield from request_all(SESSION, ExplanationRequest(group_id, cluster_id))
 
 
-def groups_of(progress: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the groups whose watermark a query follows, from its progress.
+def readers_in(progress: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """Returns the groups whose records a query reads, each with the id of its cluster, from the progress of the query.
 
-    >>> offset = '{"version": 1, "kind": "streamgroups-time", "group": "board", "watermark": null}'
-    >>> list(groups_of({"sources": [{"endOffset": offset}, {"endOffset": None}]}))
-    ['board']
+    The id is ``None`` if it is unknown, such as before the first batch with partitions.
+
+    >>> offset = '{"version": 2, "n": 1, "ranges": {}, "resting": {}, "cluster": "MkU3OEVBNTc", "group": "board"}'
+    >>> readers_in({"sources": [{"endOffset": offset}, {"endOffset": None}]})
+    [('board', 'MkU3OEVBNTc')]
     """
-    for offset in _ends(progress):
-        found = punctuation_group(offset)
-        if found is not None:
-            yield found
-
-
-def readers_in(progress: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the groups whose records a query reads, from its progress.
-
-    >>> offset = '{"version": 2, "n": 1, "ranges": {}, "resting": {}, "group": "board"}'
-    >>> list(readers_in({"sources": [{"endOffset": offset}, {"endOffset": None}]}))
-    ['board']
-    """
+    found: dict[tuple[str, str | None], None] = {}
     for offset in _ends(progress):
         try:
-            group_id = decode(offset).group_id
+            end = decode(offset)
         except OffsetFormat:
             continue
-        if group_id is not None:
-            yield group_id
+        if end.group_id is not None:
+            found[end.group_id, end.cluster_id] = None
+    return sorted(found, key=lambda it: (it[0], it[1] or ""))
 
 
 def _ends(progress: Mapping[str, Any]) -> Iterator[Any]:

@@ -5,13 +5,15 @@ which the input is complete. Before each batch Spark requests new rows, and this
 source of the records by driver RPC. Spark's offset contains the watermark, so a restarted query continues from it. The
 rows are created on the driver and need no Python task. Source: SEMANTICS W10, W14; Spark's
 ``SimpleDataSourceStreamReader`` and ``EventTimeWatermark``.
+
+A stream that imports a watermark follows the running queries of this application at once. Each reply names the group that
+its stream imports from. So only streams that run now count, with their current settings.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -19,7 +21,8 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamgroups.checkpoints.spark_kafka import PUNCTUATIONS
-from streamgroups.event_time.settings import TimeSettings, time_settings
+from streamgroups.event_time.imported_watermark import check_imports
+from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.watermark import (
     NOT_YET,
     At,
@@ -29,11 +32,11 @@ from streamgroups.event_time.watermark import (
     encode_watermark,
     latest,
 )
-from streamgroups_spark.bridge.punctuation_options import SPARK_LATE_MS, delay_in_spark_ms
+from streamgroups_spark.bridge.punctuation_options import SPARK_LATE_MS, delay_in_spark_ms, stream_time
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.spark_api import SupportsTriggerAvailableNow
-from streamgroups_spark.messages.time import TimeRequest
+from streamgroups_spark.messages.time import ClusterRequest, StreamTime, TimeReply, TimeRequest
 
 #: Spark polls an idle source every 10 ms.
 _POLL_INTERVAL_S = 0.04
@@ -59,8 +62,7 @@ class TimeDataSource(DataSource):
 
     def simpleStreamReader(self, schema: StructType) -> TimeReader:
         """Returns the reader. Spark creates it in several processes, so its constructor connects to nothing."""
-        groups = tuple(json.loads(self.options["groups"]))
-        return TimeReader(self.session, groups, time_settings({}, json.loads(self.options["time"])))
+        return TimeReader(self.session, stream_time(self.options))
 
 
 class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -68,19 +70,13 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
 
     Args:
         session: the session of the sources.
-        group_ids: the group whose watermark is emitted, the group that it follows, and so on.
-        settings: the settings of the first group.
+        stream: the stream whose watermark is emitted.
         clock_s: a monotonic clock, in seconds.
     """
 
-    def __init__(
-        self,
-        session: str,
-        group_ids: tuple[str, ...],
-        settings: TimeSettings,
-        clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._session, self._group_ids, self._settings, self._clock_s = session, group_ids, settings, clock_s
+    def __init__(self, session: str, stream: StreamTime, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._session, self._stream, self._clock_s = session, stream, clock_s
+        self._cluster_id: str | None = None
         self._in_vain_s: float | None = None
         self._until_now = False
 
@@ -115,7 +111,7 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
         """Creates the punctuation for a watermark: see :func:`delay_in_spark_ms` and :data:`SPARK_LATE_MS`."""
         if not isinstance(watermark, At):
             return iter(())
-        time_ms = watermark.time_ms + delay_in_spark_ms(self._settings) - SPARK_LATE_MS
+        time_ms = watermark.time_ms + delay_in_spark_ms(self._stream.settings) - SPARK_LATE_MS
         times = pa.array([time_ms * 1_000], pa.timestamp("us", "UTC"))
         # Spark copies the iterator to read it again, which is impossible for a generator.
         return iter([pa.record_batch([times], names=["time"])])
@@ -124,17 +120,50 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
         return {
             "version": 1,
             "kind": PUNCTUATIONS,
-            "group": self._group_ids[0],
+            "group": self._stream.group_id,
             "watermark": encode_watermark(watermark),
         }
 
     def _asserted(self, before: Watermark) -> Watermark:
-        """The watermark of the stream and of the groups that it follows. It never decreases."""
-        imported = [self._watermark_of(group_id, TimeRequest(group_id, NOT_YET)) for group_id in self._group_ids[1:]]
-        asserted = latest(before, *imported)
-        own = self._watermark_of(self._group_ids[0], TimeRequest(self._group_ids[0], asserted, self._settings))
-        return latest(asserted, own)
+        """The watermark of the stream and of the streams that it follows. It never decreases."""
+        if self._cluster_id is None:
+            # It is the same for the whole run. Without it, a group of the same name in another cluster would reply too.
+            replies = request_all(self._session, ClusterRequest(self._stream.reported_as))
+            self._cluster_id = next(iter(replies), None)
+            if self._cluster_id is None:
+                # The source of the records has not started.
+                return before
+        asserted = latest(before, *(_earliest(replies) for replies in self._followed().values()))
+        own = self._request(self._stream.group_id, asserted, self._stream.settings)
+        return latest(asserted, _earliest(own))
 
-    def _watermark_of(self, group_id: str, question: TimeRequest) -> Watermark:
-        # Several queries of this session can share the group, and a stopped one still answers for a moment.
-        return earliest(*(reply.state.watermark for reply in request_all(self._session, question)))
+    def _followed(self) -> dict[str, list[TimeReply]]:
+        """The replies of the group that the stream imports from, of the group that this one imports from, and so on.
+
+        A group without a running query in this session ends the chain.
+
+        Raises:
+            InvalidOption: see :func:`check_imports`.
+        """
+        stream, found = self._stream, dict[str, list[TimeReply]]()
+        group_id = stream.settings.import_from
+        while group_id is not None and group_id not in (stream.group_id, *found):
+            replies = self._request(group_id, NOT_YET)
+            if not replies:
+                break
+            found[group_id] = replies
+            # All queries of a group in a session have the same settings.
+            group_id = replies[0].settings.import_from
+        check_imports(
+            stream.group_id,
+            {stream.group_id: stream.settings, **{name: replies[0].settings for name, replies in found.items()}},
+        )
+        return found
+
+    def _request(self, group_id: str, asserted: Watermark, settings: TimeSettings | None = None) -> list[TimeReply]:
+        return request_all(self._session, TimeRequest(group_id, asserted, settings, self._cluster_id))
+
+
+def _earliest(replies: Iterable[TimeReply]) -> Watermark:
+    # Several queries of this session can share the group, and a stopped one still answers for a moment.
+    return earliest(*(reply.state.watermark for reply in replies))

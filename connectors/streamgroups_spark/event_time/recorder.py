@@ -24,7 +24,7 @@ from streamgroups_admin.reports.event_time import Moment, time_chart, time_page
 from streamgroups_admin.reports.html_page import in_frame
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_spark.bridge.rpc import request_all
-from streamgroups_spark.event_time.explain import groups_of
+from streamgroups_spark.event_time.explain import readers_in
 from streamgroups_spark.messages.time import TimeReply, TimeRequest
 from streamgroups_spark.session import SESSION
 
@@ -56,7 +56,7 @@ class TimeRecorder:
         self._moments: deque[Moment] = deque(maxlen=_MAX_MOMENTS)
         self._next_batch_id = 0
         self._watermark_ms: int | None = None
-        self._groups: frozenset[str] = frozenset()
+        self._readers: list[tuple[str, str | None]] = []
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamgroups-time-recorder", daemon=True)
@@ -130,9 +130,10 @@ class TimeRecorder:
             parsed = read_progress(progress.json)
             self._next_batch_id = parsed.batch_id + 1
             self._watermark_ms = parsed.watermark_ms or self._watermark_ms
-            self._groups |= frozenset(groups_of(progress))
+            self._readers = readers_in(progress)
             self._add(batch_moment(parsed, self._watermark_ms))
-        replies = [it for group_id in self._groups for it in self._request_source(TimeRequest(group_id, NOT_YET))]
+        requests = [TimeRequest(group_id, NOT_YET, cluster_id=cluster_id) for group_id, cluster_id in self._readers]
+        replies = [reply for request in requests for reply in self._request_source(request)]
         if replies:
             self._add(source_moment(replies, self._watermark_ms))
 

@@ -32,8 +32,8 @@ from pyspark.sql.types import StructType
 from streamgroups.cursors.argument_checks import check_group_name
 from streamgroups.dlq.letter import COLUMN as LETTER_COLUMN
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.imported_watermark import check_imports, way_of
-from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_settings
+from streamgroups.event_time.imported_watermark import check_imports
+from streamgroups.event_time.settings import TIME_OPTIONS, time_settings
 from streamgroups.event_time.violations import OnViolation, check_until
 from streamgroups.groups.subscription import Subscription, Topics
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, columns_of, leaves, operators, source_name, source_options
@@ -49,9 +49,6 @@ from streamgroups_spark.source.observed_times import reporting
 from streamgroups_spark.source.query_checks import check_state
 from streamgroups_spark.source.source_options import parse
 
-#: The settings of each stream of this process, by group. A stream that imports from one of them follows it at once.
-#: Groups of other applications are read from the cluster.
-_streams: dict[str, TimeSettings] = {}
 _MARK = "__is_punctuation"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 #: The time columns of the source.
@@ -150,14 +147,11 @@ def with_event_time(
         # Spark ignores watermarks of bounded data: no record is late.
         return _on_time(df, column, settings.on_violation, until)
     group_id = str(parsed.group_id)
-    known = {**_streams, group_id: settings}
-    check_imports(group_id, known)
+    check_imports(group_id, {group_id: settings})
     reported_as = uuid.uuid4().hex[:12]
     if read_column is None:
         df = _with_reports(df, column, reported_as, parsed.subscription)
-    _streams[group_id] = settings
-    way = way_of(group_id, known)
-    asserted = options_of(way, options, reported_as=reported_as, read_column=read_column)
+    asserted = options_of(group_id, options, reported_as=reported_as, read_column=read_column)
     timed = _punctuated(df, column, asserted, delay_in_spark_ms(settings))
     return _on_time(timed, column, settings.on_violation, until)
 

@@ -38,16 +38,17 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommittedRequest:
-    """Requests the committed offsets of a group. The reply is a :class:`CommittedReply`.
+    """Requests the committed offsets of the group that reads a batch. The reply is a :class:`CommittedReply`.
 
-    ``streamgroups_spark.stable_input`` sends it to the sources of the group.
+    ``streamgroups_spark.stable_input`` sends it to the source of the batch. A group of the same name can exist in another
+    cluster, and have other offsets.
 
     Args:
-        group_id: the group.
+        end: the end offset of the batch, as Spark has logged it for the source.
         partitions: the partitions.
     """
 
-    group_id: str
+    end: Mapping[str, Any]
     partitions: tuple[TopicPartition, ...]
 
 

@@ -5,6 +5,10 @@ Before its first batch a source receives its event-time settings with the facts 
 (:class:`ObservationsRequest`), and ``register`` answers. The punctuation source requests the watermark from the other
 source of the query (:class:`TimeRequest`), and ``source.running_query`` answers. Source: SEMANTICS W2, W3, W10.
 ``event_time.explain`` requests the event time of windows of partitions (:class:`ExplanationRequest`).
+
+Groups of the same name exist in several clusters, and one application can read them all. So a request about a group also
+contains the id of its cluster. A punctuation source has no connection to its cluster, and requests the id from the other
+source of its stream (:class:`ClusterRequest`).
 """
 
 from __future__ import annotations
@@ -64,6 +68,17 @@ class Observations:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterRequest:
+    """Requests the id of the cluster of a stream. The reply is a string, empty if the brokers have no id.
+
+    Args:
+        reported_as: the name under which the tasks of the stream report event times.
+    """
+
+    reported_as: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimeRequest:
     """Requests the watermark of a group's stream. The reply is a :class:`TimeReply`.
 
@@ -71,11 +86,13 @@ class TimeRequest:
         group_id: the group of the source.
         asserted: the watermark that this query has already emitted.
         settings: the settings that the query expects. ``None``: any.
+        cluster_id: the id of the cluster of the group. ``None``: any.
     """
 
     group_id: str
     asserted: Watermark
     settings: TimeSettings | None = None
+    cluster_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +121,8 @@ class ExplanationRequest:
 
     Args:
         group_id: the group of the source.
+        cluster_id: the id of the cluster of the group. ``None``: any.
     """
 
     group_id: str
+    cluster_id: str | None = None

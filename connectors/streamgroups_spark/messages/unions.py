@@ -29,6 +29,7 @@ from streamgroups_spark.messages.query import (
     StateReportsRequest,
 )
 from streamgroups_spark.messages.time import (
+    ClusterRequest,
     ExplanationRequest,
     Observations,
     ObservationsRequest,
@@ -39,6 +40,7 @@ from streamgroups_spark.messages.time import (
 Request: TypeAlias = (
     BatchRequest
     | BatchWritten
+    | ClusterRequest
     | CommittedRequest
     | DurationRequest
     | ExplanationRequest
@@ -63,4 +65,5 @@ Reply: TypeAlias = (
     | TimeReply
     | bool
     | int
+    | str
 )

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from streamgroups.coordination.no_metadata import NoMetadata
@@ -67,6 +68,7 @@ from streamgroups_spark.messages.batch import (
 )
 from streamgroups_spark.messages.query import QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import (
+    ClusterRequest,
     ExplanationRequest,
     Observations,
     ObservationsRequest,
@@ -380,9 +382,15 @@ class RunningQuery:
         snapshot = self._member.snapshot_to_commit() if to_commit else self._member.snapshot
         return confirmed_by(self._cluster.describe(self._group_id), snapshot) if confirmed else snapshot
 
-    def _committed(self, question: CommittedRequest) -> CommittedReply | None:
-        if question.group_id != self._group_id:
-            return None
+    @cached_property
+    def _cluster_id(self) -> str:
+        return self._cluster.cluster_id()
+
+    def _is_for(self, question: TimeRequest | ExplanationRequest) -> bool:
+        """Whether a request about a group is for that of this source: a group of another cluster can have the same name."""
+        return question.group_id == self._group_id and question.cluster_id in (None, self._cluster_id)
+
+    def _committed(self, question: CommittedRequest) -> CommittedReply:
         committed = self._cluster.committed(self._group_id, question.partitions)
         return CommittedReply({tp: it.next_offset for tp, it in committed.items()})
 
@@ -400,17 +408,20 @@ class RunningQuery:
     def _answer(self, question: Any) -> Reply | None:
         if isinstance(question, FiguresRequest):
             return self._figures()
+        if isinstance(question, ClusterRequest):
+            stream = self._stream
+            return None if stream is None or stream.reported_as != question.reported_as else self._cluster_id
         if isinstance(question, ExplanationRequest):
-            return self._states.explain(self.name) if question.group_id == self._group_id else None
+            return self._states.explain(self.name) if self._is_for(question) else None
         if isinstance(question, TimeRequest):
-            return None if self._time is None else self._time.reply_to(question)
-        if isinstance(question, CommittedRequest):
-            return self._committed(question)
-        if not isinstance(question, BatchRequest | BatchWritten):
+            return None if self._time is None or not self._is_for(question) else self._time.reply_to(question)
+        if not isinstance(question, BatchRequest | BatchWritten | CommittedRequest):
             return None
         run = self.micro_batches.run(question.end)
         if run is None:
             return None
+        if isinstance(question, CommittedRequest):
+            return self._committed(question)
         if isinstance(question, BatchWritten):
             self._has_written = True
             if self._member is not None:

@@ -178,14 +178,12 @@ class QueryTime(Times):
 
     # ---- any thread --------------------------------------------------------------------------------------------------
 
-    def reply_to(self, question: TimeRequest) -> TimeReply | None:
-        """Returns the watermark. ``None`` if the request is for another group.
+    def reply_to(self, question: TimeRequest) -> TimeReply:
+        """Returns the watermark to a request about its group.
 
         Raises:
             InvalidOption: if the query expects other settings.
         """
-        if question.group_id != self._group_id:
-            return None
         if question.settings not in (None, self._settings):
             raise InvalidOption(
                 f"Two queries of this session read for group '{self._group_id}' with different watermark strategies.",

@@ -22,11 +22,12 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from streamgroups.checkpoints.offset import decode
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.identity import TopicIdentity
@@ -38,7 +39,7 @@ from streamgroups.state.file_names import StateFileName
 from streamgroups_operators.pin_store import PinStore, check_location, check_writable, pin_files, record_files
 from streamgroups_operators.pinned_records import SOURCE
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
-from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.bridge.rpc import request_source
 from streamgroups_spark.messages.batch import CommittedRequest
 from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, logged_batch
@@ -178,7 +179,7 @@ class StableBatches:
             raise
         repeated = tuple(part.range for part in covered.pinned)
         self._effect(self._records(rows, pins, group_id), StableBatch(batch_id, group_id, info.ranges, repeated))
-        self._collect(store, group_id, identities)
+        self._collect(store, group_id, identities, info.sources[0].end)
 
     def _store(self, group_id: str) -> PinStore:
         if group_id not in self._stores:
@@ -232,22 +233,29 @@ class StableBatches:
         effect = Effect(self._location, group_id, self._name)
         return spark.range(0, len(stored), 1, tasks).mapInArrow(ReadRecords(effect, stored), schema)
 
-    def _collect(self, store: PinStore, group_id: str, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
+    def _collect(
+        self,
+        store: PinStore,
+        group_id: str,
+        identities: Mapping[TopicPartition, TopicIdentity],
+        end: Mapping[str, Any],
+    ) -> None:
         if time.monotonic() - self._collected_s < _EVERY_S:
             return
         self._collected_s = time.monotonic()
         try:
             number = store.collect(
-                partial(_committed, group_id), identities, self._retention, time.monotonic_ns() // 1_000_000
+                partial(_committed, end), identities, self._retention, time.monotonic_ns() // 1_000_000
             )
             logger.debug("Group '%s': %d files of pinned records deleted", group_id, number)
         except StreamGroupsError as e:
             logger.warning("Old pinned records of group '%s' are not deleted: %s", group_id, e)
 
 
-def _committed(group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    replies = request_all(SESSION, CommittedRequest(group_id, tuple(sorted(partitions))))
-    return dict(replies[0].next_offsets) if replies else {}
+def _committed(end: Mapping[str, Any], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """The committed offsets of the group that reads the batch with this end offset. Empty if its source has stopped."""
+    reply = request_source(SESSION, end, CommittedRequest(end, tuple(sorted(partitions))))
+    return {} if reply is None else dict(reply.next_offsets)
 
 
 def check_columns(rows: DataFrame) -> None:
@@ -281,13 +289,21 @@ def check_ordinary(info: BatchInfo, *, has_state: bool) -> str:
     """Returns the group of a batch that can be pinned.
 
     Raises:
-        InvalidOption: if it reads for several groups, or its query has an operator with state.
+        InvalidOption: if it reads for several groups, also of the same name in several clusters, or its query has an
+            operator with state.
     """
     groups = sorted({source.group_id for source in info.sources})
     if len(groups) > 1:
         raise InvalidOption(
             f"The query reads for the groups {', '.join(groups)}, but a stable batch belongs to one group.",
             remedy="Read all topics with one source ('subscribe' accepts several).",
+        )
+    cluster_ids = {decode(source.end).cluster_id for source in info.sources} - {None}
+    if len(cluster_ids) > 1:
+        raise InvalidOption(
+            f"The query reads for group '{groups[0]}' from {len(cluster_ids)} clusters, but a stable batch belongs to one "
+            "group of one cluster.",
+            remedy="Start one query for each cluster, each with its own 'location'.",
         )
     if has_state or any(source.states_run_id is not None for source in info.sources):
         # A pinned batch is not computed again, but its state would have to be.
