@@ -69,6 +69,19 @@ class ObservationStore:
                 taken += [kept.pop(key) for key in own]
         return taken
 
+    def discard(self, reported_as: str) -> None:
+        """Removes all observations under a name.
+
+        >>> store, p0 = ObservationStore(), TopicPartition("flights", 0)
+        >>> store.keep([("trades", TaskObservation(p0, 5, 1, 700))])
+        >>> store.discard("trades")
+        >>> store.take("trades", (OffsetRange(p0, 5, 9),))
+        []
+        """
+        with self._lock:
+            for key in [it for it in self._seen if it[0] == reported_as]:
+                del self._seen[key]
+
 
 class StateReports:
     """The reports of tasks that no source has taken yet. Thread-safe."""
