@@ -165,6 +165,12 @@ def environment_of_a_source(ran: Ran) -> None:
     assert isinstance(ran.spark.sparkContext.environment, dict)
 
 
+@fact("a SparkContext shows whether it has stopped", "internals.private_spark, bridge.active_queries")
+def end_of_an_application(ran: Ran) -> None:
+    # A stop in Python removes the object of the JVM. No session of these tests may stop the shared application.
+    assert not private_spark.has_stopped(ran.spark)
+
+
 @fact("the plan contains the name of a function of mapInArrow", "bridge.plan, bridge.stage_name, state.stage")
 def name_of_a_function(ran: Ran) -> None:
     [stream] = read_streams(analyzed(ran.rows))

@@ -18,7 +18,8 @@ _REMEDY = (
     "Call sg.register(spark) once, before spark.readStream and df.writeStream. A declarative pipeline does not support it: "
     "use a program or a processor (docs/pipelines.rst)."
 )
-_registered = False
+#: The id of the Spark application whose session is registered. A process can run several, one after the other.
+_application: str | None = None
 
 
 def new_session() -> str:
@@ -37,14 +38,14 @@ def set_registered(spark: SparkSession, parallelism: int) -> None:
         spark: the session.
         parallelism: the number of tasks that can run at once.
     """
-    global _registered
-    _registered = True
+    global _application
+    _application = spark.sparkContext.applicationId
     spark.conf.set(_PARALLELISM, str(parallelism))
 
 
 def is_registered(spark: SparkSession) -> bool:
     """Returns whether this process has registered a session, or one from which it was copied."""
-    return _registered and spark.conf.get(_PARALLELISM, None) is not None
+    return spark.conf.get(_PARALLELISM, None) is not None and _is_of_application(spark)
 
 
 def parallelism_of(spark: SparkSession) -> int:
@@ -57,18 +58,23 @@ def parallelism_of(spark: SparkSession) -> int:
 
 
 def require_registered(called: str, df: DataFrame) -> None:
-    """Rejects a call of the API before a session is registered, and in a session of Spark Connect.
+    """Rejects a call of the API before a session of the application is registered, and in a session of Spark Connect.
 
     Args:
         called: the function of the API, for the error.
         df: its argument.
 
     Raises:
-        InvalidOption: if no session of this process is registered, or the DataFrame belongs to Spark Connect.
+        InvalidOption: if no session of its Spark application is registered, or the DataFrame belongs to Spark Connect. After
+            ``spark.stop()`` a new session is another application.
     """
     require_classic(df, called)
-    if not _registered:
+    if not _is_of_application(df.sparkSession):
         raise needs_registration(called)
+
+
+def _is_of_application(spark: SparkSession) -> bool:
+    return _application is not None and spark.sparkContext.applicationId == _application
 
 
 def needs_registration(what: str) -> InvalidOption:

@@ -80,7 +80,7 @@ def test_S13_a_shared_stream_names_both_remedies() -> None:
 
 def test_functions_of_the_api_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     remote: Any = Remote()
-    monkeypatch.setattr(session, "_registered", True)
+    monkeypatch.setattr(session, "_application", "app-1")
     with pytest.raises(InvalidOption, match=r"sg\.exactly_once needs a classic Spark session"):
         session.require_registered("sg.exactly_once", remote)
     with pytest.raises(InvalidOption, match="on the plan of a DataFrame needs a classic Spark session"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,9 +24,16 @@ from streamgroups_spark.source.readers import BatchReader, RejectedStream, Strea
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
 EXCLUSIVE = {**OPTIONS, "membership": "exclusive"}
 SINK = {"kafka.bootstrap.servers": "broker:9092", "topic": "board"}
-#: Any DataFrame of a classic session.
-DF: Any = object()
 VALUE = StructType([StructField("value", BinaryType())])
+
+
+class Classic:
+    """A classic session of an application."""
+
+    def __init__(self, application: str) -> None:
+        self.sparkContext = SimpleNamespace(applicationId=application)
+        settings: dict[str, str] = {}
+        self.conf = SimpleNamespace(set=settings.__setitem__, get=settings.get, settings=settings)
 
 
 def rejection(**more: str) -> str:
@@ -111,11 +119,32 @@ def test_invalid_options_keep_their_own_error() -> None:
 
 
 def test_S13_functions_of_the_api_need_a_registered_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_registered", False)
-    with pytest.raises(InvalidOption, match=r"sg\.windows needs the registration of this library"):
-        session.require_registered("sg.windows", DF)
-    monkeypatch.setattr(session, "_registered", True)
-    session.require_registered("sg.windows", DF)
+    monkeypatch.setattr(session, "_application", None)
+    first: Any = Classic("local-1")
+    second: Any = Classic("local-2")
+    of_first: Any = SimpleNamespace(sparkSession=first)
+    of_second: Any = SimpleNamespace(sparkSession=second)
+    error = r"sg\.windows needs the registration of this library with the Spark session. Call sg\.register\(spark\)"
+    with pytest.raises(InvalidOption, match=error):
+        session.require_registered("sg.windows", of_first)
+    session.set_registered(first, 2)
+    session.require_registered("sg.windows", of_first)
+    # After spark.stop() the process has another application, with the same session key.
+    with pytest.raises(InvalidOption, match=error):
+        session.require_registered("sg.windows", of_second)
+    session.set_registered(second, 2)
+    session.require_registered("sg.windows", of_second)
+
+
+def test_S13_a_setting_of_an_ended_application_registers_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_application", None)
+    first: Any = Classic("local-1")
+    second: Any = Classic("local-2")
+    session.set_registered(first, 2)
+    assert session.is_registered(first)
+    # A program can pass the settings of one session on to the next.
+    second.conf.settings.update(first.conf.settings)
+    assert not session.is_registered(second)
 
 
 def test_its_import_loads_no_client_and_no_arrow() -> None:

@@ -20,7 +20,13 @@ from pyspark.sql import SparkSession
 
 from streamgroups_spark.bridge.plan import FORMAT, ReadStream, is_data_source, read_streams
 from streamgroups_spark.bridge.punctuation_options import stream_time
-from streamgroups_spark.internals.private_spark import PYTHON_SINK, PrivateFields, active_queries, qualified_path
+from streamgroups_spark.internals.private_spark import (
+    PYTHON_SINK,
+    PrivateFields,
+    active_queries,
+    has_stopped,
+    qualified_path,
+)
 from streamgroups_spark.messages.query import DurationRequest, FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import StreamTime
 
@@ -106,6 +112,11 @@ class ActiveQueries:
         outputs = [self._output(query) for query in meant]
         output, sink = (outputs[0], self._sink(meant[0])) if len(meant) == 1 else (None, None)
         return replace(facts, commits_offsets=any(it != "" for it in outputs), output=output, sink=sink)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the application has ended."""
+        return has_stopped(self._spark)
 
     def checkpoints(self) -> frozenset[str]:
         """The checkpoints of the active queries, as Spark has resolved them."""

@@ -42,7 +42,7 @@ _answers: dict[type, Callable[[Any], Any]] = {}
 def answer_sources(spark: SparkSession) -> None:
     """Starts to answer requests of sources about their queries."""
     global _queries
-    # A process runs one application at a time, and the latest session belongs to it.
+    # A process runs one application at a time, and the latest registered session belongs to it.
     _queries = ActiveQueries(spark)
     _start_server()
 
@@ -76,7 +76,8 @@ def _answer(request: Any) -> Any:
     if isinstance(request, OutputWritten):
         OUTPUT.add(request)
         return None
-    reply = None if _queries is None else _queries.answer(request)
+    queries = _active_queries()
+    reply = None if queries is None else queries.answer(request)
     if isinstance(reply, QueryFacts) and reply.time is not None:
         # A source requests the facts once, before the first batch of its run. All runs of a DataFrame report under one name. A
         # batch that an earlier run has not finished can have read other records at the same offsets, or more of them. If
@@ -85,23 +86,35 @@ def _answer(request: Any) -> Any:
     return reply
 
 
+def _active_queries() -> ActiveQueries | None:
+    """The active queries of the registered application. ``None`` without one, and after its end.
+
+    Another application of this process can run already, and its sessions are not registered.
+    """
+    return None if _queries is None or _queries.has_ended else _queries
+
+
 def active_checkpoints() -> frozenset[str]:
     """The checkpoints of the active queries of this process, as Spark has resolved them."""
-    return frozenset() if _queries is None else _queries.checkpoints()
+    queries = _active_queries()
+    return frozenset() if queries is None else queries.checkpoints()
 
 
 def is_running(query_id: str) -> bool:
-    """Whether a query of this process runs and is not being stopped. ``True`` if no session is registered.
+    """Whether a query of this process runs and is not being stopped. ``True`` if no session of a running application is
+    registered.
 
     Args:
         query_id: Spark's id of the query.
     """
-    return _queries is None or _queries.is_running(query_id)
+    queries = _active_queries()
+    return queries is None or queries.is_running(query_id)
 
 
 def resolved_checkpoint(checkpoint: str) -> str:
-    """Resolves a checkpoint as Spark does. Returns it unchanged if no session is registered."""
-    return checkpoint if _queries is None else _queries.resolved(checkpoint)
+    """Resolves a checkpoint as Spark does. Returns it unchanged if no session of a running application is registered."""
+    queries = _active_queries()
+    return checkpoint if queries is None else queries.resolved(checkpoint)
 
 
 def channel_of(spark: SparkSession, store: ObservationStore | StateReports | UnreadableCounts) -> Channel[Any]:

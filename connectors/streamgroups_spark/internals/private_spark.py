@@ -93,6 +93,12 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
             context.environment = environment
 
 
+def has_stopped(spark: SparkSession) -> bool:
+    """Returns whether the application of a session has ended: by a stop in Python, or in the JVM after an error."""
+    jsc: Any = spark.sparkContext._jsc
+    return jsc is None or bool(jsc.sc().isStopped())
+
+
 def registered_executors(spark: SparkSession) -> int:
     """Returns the number of executors that are registered at the driver, without the driver itself."""
     jsc: Any = spark.sparkContext._jsc
