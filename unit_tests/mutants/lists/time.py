@@ -105,8 +105,8 @@ MUTANTS = (
         "E15",
         "event-time",
         "connectors/streamgroups_spark/event_time/punctuation_source.py",
-        "asserted = latest(before, *imported)",
-        "asserted = latest(before, *imported[-1:])",
+        "for replies in self._followed().values()))",
+        "for replies in [*self._followed().values()][-1:]))",
         "of an imported time only the last step counts",
     ),
     Mutant(
@@ -137,8 +137,8 @@ MUTANTS = (
         "E19",
         "event-time",
         "connectors/streamgroups_spark/event_time/punctuation_source.py",
-        "delay_in_spark_ms(self._settings) - SPARK_LATE_MS",
-        "delay_in_spark_ms(self._settings)",
+        "delay_in_spark_ms(self._stream.settings) - SPARK_LATE_MS",
+        "delay_in_spark_ms(self._stream.settings)",
         "Spark gets our watermark as it is: records at it are late",
     ),
     Mutant(
