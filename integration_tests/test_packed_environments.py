@@ -72,7 +72,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     install_with_dependencies(wheel, directory / "environment", "cli", "postgres")
     subprocess.run(PACK.split(), cwd=directory, check=True)
     # Executors inherit the environment variables of their worker.
-    bare = {"PYTHONPATH": "", "SPARK_HOME": _spark_home(), "PYSPARK_PYTHON": "", "VIRTUAL_ENV": ""}
+    bare = dict.fromkeys(("PYTHONPATH", "PYSPARK_PYTHON", "VIRTUAL_ENV", "STREAMGROUPS_READER"), "")
+    bare["SPARK_HOME"] = _spark_home()
     with spark_cluster(tmp_path_factory.mktemp("cluster"), environment=bare) as cluster:
         yield Driver(cluster, directory)
 
