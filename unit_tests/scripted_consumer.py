@@ -26,7 +26,7 @@ Step = Callable[[], Any]
 
 #: The time for polls of an adapter after the last step. An expected event that has not occurred by then does not occur.
 _MAX_REST_S = 5.0
-_BEGIN = re.compile(r"from=([0-9]+);$")
+_BEGIN = re.compile(r"from=([0-9]+);(?=end;$)")
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class ScriptedConsumer:
         rejection = self.rejections.popleft() if self.rejections else None
         texts = {_own(p): _BEGIN.split(p.metadata or "") for p in offsets}
         self.begins |= {tp: "".join(parts[1:2]) for tp, parts in texts.items()}
-        rows = {_own(p): (p.offset, texts[_own(p)][0]) for p in offsets}
+        rows = {_own(p): (p.offset, "".join(texts[_own(p)][::2])) for p in offsets}
         self.calls.append(("refused" if rejection else "commit", rows))
         self.leader_epochs = {_own(p): p.leader_epoch for p in offsets}
         if rejection:

@@ -265,7 +265,7 @@ def applied_ids(
 
     >>> from streamgroups.ports import Committed
     >>> p = TopicPartition("flights", 0)
-    >>> mark = "streamgroups:shared;cluster=;topic=;reset=1.5f2c;"
+    >>> mark = "streamgroups:shared;cluster=;topic=;reset=1.5f2c;end;"
     >>> applied_ids({p: Committed(100, mark)}, {}), applied_ids({p: Committed(100, "")}, {})
     ({TopicPartition(topic='flights', partition=0): '5f2c'}, {TopicPartition(topic='flights', partition=0): ''})
     """

@@ -7,8 +7,8 @@ Kafka's OffsetCommit; SEMANTICS F1, F2, S5, S10, S11, X2.
 
 A mark is ``streamgroups:<shared|exclusive|tool>[;written];cluster=<id>;topic=<id>;`` and fields of the form ``name=value;``:
 ``state``, ``epoch``, ``reset``, ``leader``, ``form``, ``from``, ``kept`` and
-``restored``. An unknown id is empty. The last semicolon ends the mark:
-confluent-kafka can return bytes after the text.
+``restored``. An unknown id is empty. ``end;`` ends the mark: a consumer of confluent-kafka can return the text with bytes after it,
+which can be those of another mark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FORM = re.compile(
     r"(?:form=(?P<form>[A-Za-z0-9%._~-]{1,1000});)?"
     r"(?:from=(?P<from>[0-9]{1,18});)?"
     r"(?:kept=(?P<kept>none|[0-9a-f.]{1,40});)?"
-    r"(?:restored=(?P<restored>yes);)?",
+    r"(?:restored=(?P<restored>yes);)?end;",
     re.ASCII,
 )
 _NO_RESET = "none"
@@ -62,9 +62,9 @@ class CommitMark:
 
     >>> mark = CommitMark(exclusive=False, written=True, identity=TopicIdentity("c1", "t1"), epoch=7)
     >>> mark.encode()
-    'streamgroups:shared;written;cluster=c1;topic=t1;epoch=7;'
-    >>> CommitMark.parse(mark.encode() + "what is behind it in memory") == mark
-    True
+    'streamgroups:shared;written;cluster=c1;topic=t1;epoch=7;end;'
+    >>> CommitMark.parse(mark.encode() + "leader=4;end;") == mark, CommitMark.parse(mark.encode()[:-4])
+    (True, None)
     """
 
     exclusive: bool
@@ -129,7 +129,7 @@ class ToolMark:
 
     >>> mark = ToolMark(AppliedReset(1732334879123, "5f2c"))
     >>> mark.encode()
-    'streamgroups:tool;cluster=;topic=;reset=1732334879123.5f2c;'
+    'streamgroups:tool;cluster=;topic=;reset=1732334879123.5f2c;end;'
     >>> ToolMark.parse(mark.encode()) == mark, CommitMark.parse(mark.encode()) is None
     (True, True)
     """
@@ -187,7 +187,7 @@ def position_of(topic_partition: TopicPartition, next_offset: int, metadata: str
 def names_state(metadata: str) -> bool:
     """Whether metadata can name a state. Quicker than to parse it, for the many partitions of a cluster.
 
-    >>> names_state("by hand"), names_state("streamgroups:shared;cluster=;topic=;state=empty;")
+    >>> names_state("by hand"), names_state("streamgroups:shared;cluster=;topic=;state=empty;end;")
     (False, True)
     """
     return ";state=" in metadata
@@ -201,7 +201,8 @@ def is_held_exclusively(metadata: Iterable[str]) -> bool:
 def _encoded(writer: str, identity: TopicIdentity, state: StateOrigin, fields: dict[str, str]) -> str:
     ids = f"cluster={_quoted(identity.cluster_id or '')};topic={_quoted(identity.topic_id or '')};"
     named = {"state": origins.encode(state), **fields}
-    return f"streamgroups:{writer};{ids}" + "".join(f"{name}={value};" for name, value in named.items() if value)
+    values = "".join(f"{name}={value};" for name, value in named.items() if value)
+    return f"streamgroups:{writer};{ids}{values}end;"
 
 
 def _identity(found: re.Match[str]) -> TopicIdentity:

@@ -64,7 +64,7 @@ def saved_metadata(metadata: str, state: StateOrigin, identity: TopicIdentity) -
 
     >>> from streamgroups.identity import UNKNOWN
     >>> saved_metadata("by hand", New(), UNKNOWN)
-    'streamgroups:tool;cluster=;topic=;state=empty;'
+    'streamgroups:tool;cluster=;topic=;state=empty;end;'
     """
     mark = mark_of(metadata)
     if mark is None:

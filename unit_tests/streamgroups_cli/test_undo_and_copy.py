@@ -20,7 +20,7 @@ from unit_tests.cli_runner import CommandLine
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 BEFORE = {P0: Committed(4, "streamgroups:shared"), P1: Committed(6)}
 #: The mark of a tool for a topic that is not known, and for a state that has no name.
-UNIDENTIFIED = "streamgroups:tool;cluster=;topic=;reset=RESET;"
+UNIDENTIFIED = "streamgroups:tool;cluster=;topic=;reset=RESET;end;"
 RESTORED = {tp: Committed(it.next_offset, UNIDENTIFIED) for tp, it in BEFORE.items()}
 TO_END = ["groups", "reset", "board", "--all-topics", "--to-latest", "--execute"]
 

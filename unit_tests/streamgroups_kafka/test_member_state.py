@@ -132,8 +132,8 @@ def test_F4_a_sink_gets_the_metadata_of_the_positions_where_its_batch_begins(sha
     state.assign({P0: Owned(5, Origin.WRITTEN, epoch=3)})
     state.plan(1, [OffsetRange(P0, 5, 9), OffsetRange(P1, 7, 8)])
     assert state.snapshot.marks == {
-        P0: "streamgroups:shared;written;cluster=;topic=;epoch=3;form=windows;from=5;",
-        P1: "streamgroups:shared;cluster=;topic=;form=windows;from=7;",
+        P0: "streamgroups:shared;written;cluster=;topic=;epoch=3;form=windows;from=5;end;",
+        P1: "streamgroups:shared;cluster=;topic=;form=windows;from=7;end;",
     }
     state.move({P1: NewPosition(20, 0)}, detail="")
     assert state.snapshot.marks.keys() == {P0}

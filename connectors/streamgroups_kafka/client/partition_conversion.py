@@ -54,12 +54,16 @@ def committed_offsets(
 
 
 def metadata_of(committed: confluent_kafka.TopicPartition) -> str:
-    """Returns the metadata of a committed offset, possibly with trailing bytes; empty if it is not text.
+    """Returns the metadata of a committed offset, possibly with more text behind it.
+
+    A consumer returns the bytes without their end, if the client that has committed them did not store a zero byte: librdkafka copies
+    them by their length (``rd_kafka_topic_partition_list_update``), and confluent-kafka reads up to a zero byte. The bytes behind
+    them in memory are often no text.
 
     >>> metadata_of(confluent_kafka.TopicPartition("flights", 0, 5, "streamgroups:shared"))
     'streamgroups:shared'
     """
     try:
         return committed.metadata or ""
-    except UnicodeDecodeError:
-        return ""
+    except UnicodeDecodeError as e:
+        return e.object[: e.start].decode()

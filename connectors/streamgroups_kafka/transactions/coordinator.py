@@ -202,7 +202,7 @@ class Transactions(TransactionSession):
 def _leader_epoch(metadata: str) -> int:
     """The leader epoch of a committed offset, which its mark contains; -1 if it is unknown.
 
-    >>> _leader_epoch("streamgroups:shared;cluster=;topic=;leader=4;"), _leader_epoch("")
+    >>> _leader_epoch("streamgroups:shared;cluster=;topic=;leader=4;end;"), _leader_epoch("")
     (4, -1)
     """
     mark = CommitMark.parse(metadata)
