@@ -29,6 +29,8 @@ class Bound:
 BOUNDS: Sequence[Bound] = (
     # A local directory has no round trips.
     Bound(r".*, state on an object store", 0.0),
+    # Each batch reads a list and two entries of the checkpoint, which Spark's own sink does not.
+    Bound(r"Kafka to Kafka, trigger of [\d,]+ records, checkpoint on an object store", 1 / 1.2),
     Bound(r"stream, (value only|from_json)", 1.5),
     Bound(r"stream, .*, time from the payload", 1.5),
     Bound(r"trigger of [\d,]+ records while savepoints are created", 1 / 1.1),
