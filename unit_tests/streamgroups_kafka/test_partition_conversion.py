@@ -25,11 +25,11 @@ def test_a_mark_is_read_whatever_is_behind_it_in_memory(behind: bytes) -> None:
     assert mark_of(metadata_of(returned(MARK.encode().encode() + behind))) == MARK
 
 
-def test_metadata_that_is_no_text_is_no_mark() -> None:
+def test_metadata_that_is_no_text_has_no_mark() -> None:
     assert metadata_of(returned(b"\xff\xfe")) == ""
     assert metadata_of(MagicMock(metadata=None)) == ""
 
 
-def test_a_mark_without_its_end_is_none() -> None:
+def test_a_mark_without_its_end_is_rejected() -> None:
     """Nothing shows that it is complete."""
     assert mark_of(MARK.encode().removesuffix("end;")) is None
