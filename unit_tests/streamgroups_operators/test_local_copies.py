@@ -117,6 +117,16 @@ def test_S10_the_least_recently_used_copies_are_deleted(tmp_path: Path, monkeypa
     assert stored.reads == {name(2): 1}
 
 
+def test_S10_a_copy_that_is_read_counts_as_used(tmp_path: Path) -> None:
+    stored = CountedFiles()
+    files = CopiedFiles(stored, tmp_path, "run", "windows")
+    files.write(name(1), content(1))
+    [copy] = tmp_path.rglob("*.state")
+    os.utime(copy, (1, 1))
+    assert texts(files, 1) == ['{"n": 1}']
+    assert (copy.stat().st_mtime > 1, stored.reads) == (True, Counter())
+
+
 def test_S10_each_new_process_deletes_copies_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark can end a Python worker before it has written much, such as after each task."""
     for n in range(40):
