@@ -221,14 +221,9 @@ class _Handler(BaseHTTPRequestHandler):
         if key == _SIZES:
             self._answer(200, json.dumps({name: len(body) for name, body in self.store.objects.items()}))
             return
-        if key == _READS:
-            self._answer(200, json.dumps(self.store.reads))
-            return
-        if key == _REQUESTS:
-            self._answer(200, json.dumps(self.store.requests))
-            return
-        if key == _FAULTS:
-            self._answer(200, json.dumps(self.faults.counts))
+        counts = {_READS: self.store.reads, _REQUESTS: self.store.requests, _FAULTS: self.faults.counts}
+        if key in counts:
+            self._answer(200, json.dumps(counts[key]))
             return
         if key.startswith(_RAW):
             raw = self.store.objects.get(key.removeprefix(_RAW))

@@ -71,17 +71,18 @@ def fetch_exactly(directory: Path, coordinates: Sequence[str], java: Java) -> No
     Raises:
         EmbeddedBrokerError: if PySpark has no Ivy, the repository is unreachable, or it does not contain a jar.
     """
-    required = [coordinate.split(":") for coordinate in coordinates]
-    files = [f"{name}-{version}.jar" for _, name, version in required]
-    document = _ivy_document(required, "default->master", transitive=False)
-    _retrieve(directory, document, java, files, ", ".join(coordinates))
+    _fetch(directory, coordinates, java, "default->master", transitive=False)
 
 
 def fetch_with_dependencies(directory: Path, coordinates: Sequence[str], java: Java) -> None:
     """Downloads these jars and their dependencies into a directory. Arguments and errors are those of :func:`fetch_exactly`."""
+    _fetch(directory, coordinates, java, "default->default", transitive=True)
+
+
+def _fetch(directory: Path, coordinates: Sequence[str], java: Java, conf: str, *, transitive: bool) -> None:
     required = [coordinate.split(":") for coordinate in coordinates]
     files = [f"{name}-{version}.jar" for _, name, version in required]
-    document = _ivy_document(required, "default->default", transitive=True)
+    document = _ivy_document(required, conf, transitive=transitive)
     _retrieve(directory, document, java, files, ", ".join(coordinates))
 
 

@@ -31,8 +31,13 @@ from streamgroups_operators.local_files import make_durable, sync_directory, wri
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
 #: The prefix by which Spark and Hadoop write a local path.
 _LOCAL = re.compile(r"file:(?://)?(?=/)")
-#: The schemes of Hadoop for S3.
-_S3 = re.compile(r"^s3[an]:")
+#: The scheme of S3, and those of Hadoop for it.
+_S3 = re.compile(r"^s3[an]?:")
+_S3_ACCESS = (
+    "Python connects to S3 with the environment variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and "
+    "AWS_ENDPOINT_URL of the driver and the executors, or with the role of the machine. It does not have Spark's settings "
+    "'spark.hadoop.fs.s3a.*'."
+)
 _ONE_REQUEST = "allow_delayed_open"
 #: The file with the name of a directory that has its hash.
 _NAME_FILE = "name.txt"
@@ -82,24 +87,20 @@ def _opened_uri(uri: str) -> tuple[fs.FileSystem, str]:
     return files, str(path)
 
 
-def access_remedy(location: str) -> str:
-    """The remedy for a location that cannot be used: for S3 the settings that Arrow reads, because they are not those of Spark.
+def remedy_at(location: str, remedy: str) -> str:
+    """The remedy for a location that cannot be used. For S3 it names the settings that Arrow reads, because they are not those of
+    Spark.
 
     Args:
         location: a path, or a URI.
+        remedy: the remedy for each location.
 
-    >>> access_remedy("s3a://bucket/board").startswith("Python connects to S3 with the environment variables AWS_ACCESS_KEY_ID")
+    >>> remedy_at("s3a://bucket/board", "Check it.").startswith("Check it. Python connects to S3 with the environment variables")
     True
-    >>> access_remedy("/data/board")
-    ''
+    >>> remedy_at("/data/board", "Check it.")
+    'Check it.'
     """
-    if not _S3.match(location) and not location.startswith("s3:"):
-        return ""
-    return (
-        "Python connects to S3 with the environment variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and "
-        "AWS_ENDPOINT_URL of the driver and the executors, or with the role of the machine. It does not have Spark's settings "
-        "'spark.hadoop.fs.s3a.*'."
-    )
+    return f"{remedy} {_S3_ACCESS}" if _S3.match(location) else remedy
 
 
 def shown(location: str) -> str:
@@ -379,6 +380,9 @@ def translated(location: str) -> Iterator[None]:
         reason = os.strerror(e.errno) if e.errno else type(e).__name__
         raise StateUnreachable(
             f"The location '{shown(location)}' cannot be used: {reason}.",
-            remedy="Check its free space and its permissions. The 'stateLocation' of a query is used by all workers and the "
-            f"driver. The query or the command can be run again. {access_remedy(location)}".rstrip(),
+            remedy=remedy_at(
+                location,
+                "Check its free space and its permissions. The 'stateLocation' of a query is used by all workers and the driver. The "
+                "query or the command can be run again.",
+            ),
         ) from None

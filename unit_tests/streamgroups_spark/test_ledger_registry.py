@@ -8,7 +8,8 @@ import pytest
 
 from streamgroups.errors import InvalidOption
 from streamgroups_sinks.delta.sink import DeltaSink
-from streamgroups_spark.sinks.ledger_registry import FOREACH_BATCH, Ledgers
+from streamgroups_spark.internals.private_spark import FOREACH_BATCH
+from streamgroups_spark.sinks.ledger_registry import Ledgers
 
 #: The format of a query, and of another one.
 TABLE, OTHER = "streamgroups-deltasink-1f", "streamgroups-deltasink-2e"

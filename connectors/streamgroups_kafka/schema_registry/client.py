@@ -106,7 +106,8 @@ class RegistryClient:
         except RegistryUnreachable:
             return False
         except (_Absent, StreamGroupsError):
-            return True
+            # A rejection is an answer too.
+            pass
         return True
 
     def by_id(self, schema_id: int, kind: str) -> RegisteredSchema | None:

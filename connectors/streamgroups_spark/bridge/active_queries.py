@@ -93,13 +93,14 @@ class ActiveQueries:
                         streams = [s for s in read_streams(query.analyzedPlan()) if is_data_source(s.leaf)]
                         own = list(_of_group(streams, request.group_id))
                     facts = _facts([query], own, streams, request.group_id)
-                    output = self._output(query)
+                    sink = self._sink(query)
+                    output = self._output(query, sink)
                     return replace(
                         facts,
                         is_read_once=is_read_once,
                         commits_offsets=output != "",
                         output=output,
-                        sink=self._sink(query),
+                        sink=sink,
                         query_id=str(query.id().toString()),
                     )
         reading = {query: self._streams(query) for query in queries}
@@ -109,8 +110,9 @@ class ActiveQueries:
             return None
         all_streams = [stream for query in meant for stream in reading[query]]
         facts = _facts(meant, _of_group(all_streams, request.group_id), all_streams, request.group_id)
-        outputs = [self._output(query) for query in meant]
-        output, sink = (outputs[0], self._sink(meant[0])) if len(meant) == 1 else (None, None)
+        sinks = [self._sink(query) for query in meant]
+        outputs = [self._output(query, sink) for query, sink in zip(meant, sinks, strict=True)]
+        output, sink = (outputs[0], sinks[0]) if len(meant) == 1 else (None, None)
         return replace(facts, commits_offsets=any(it != "" for it in outputs), output=output, sink=sink)
 
     @property
@@ -134,12 +136,11 @@ class ActiveQueries:
         plan = self._fields.logical_plan(query)
         return [] if plan is None else [s for s in read_streams(plan) if s.leaf.nodeName() == _SCAN]
 
-    def _output(self, query: Any) -> str | None:
+    def _output(self, query: Any, sink: str | None) -> str | None:
         """The topic of the Kafka sink of a query. See :class:`QueryFacts`.
 
         If it is unknown, the sink counts as one that commits offsets: an unnecessary rejection is better than a missing one.
         """
-        sink = self._sink(query)
         if sink is not None and sink != _KAFKA_SINK and not sink.startswith(_KAFKA_SINK_WITH_LETTERS):
             return ""
         try:

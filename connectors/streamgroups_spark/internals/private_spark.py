@@ -38,6 +38,8 @@ PROCESSES = "pyspark."
 ALL_CORES = "local[*]"
 #: The class of the sink of a query whose format is in Python.
 PYTHON_SINK = "PythonTable"
+#: The class of the sink of ``foreachBatch``.
+FOREACH_BATCH = "ForeachBatchSink"
 
 # ---- sessions ----------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.jaas import redacted
-from streamgroups_operators.locations import access_remedy
+from streamgroups_operators.locations import remedy_at
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_source
 from streamgroups_spark.bridge.task_reports import request_reports
@@ -247,7 +247,7 @@ def _reading(checkpoint: str) -> Iterator[None]:
     except (OSError, ValueError) as e:
         raise SinkUnreachable(
             redacted(f"The checkpoint '{checkpoint}' cannot be read: {e}.", ()),
-            remedy=" ".join(it for it in (_READABLE, access_remedy(checkpoint), _AT_LEAST_ONCE) if it),
+            remedy=f"{remedy_at(checkpoint, _READABLE)} {_AT_LEAST_ONCE}",
         ) from None
 
 

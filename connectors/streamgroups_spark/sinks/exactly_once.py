@@ -421,13 +421,9 @@ def _to_ledger(
         "group_ids": group_ids,
         "dead_letters": output,
     }
-
-    def check_checkpoint(_: DataStreamWriter) -> None:
-        # An error here precedes the first batch.
-        query_id_of(checkpoint)
-
     preparations: list[Preparation] = [
-        check_checkpoint,
+        # An unreadable checkpoint is an error here, before the first batch.
+        lambda _: query_id_of(checkpoint),
         lambda writer: keep(sink, group_ids, checkpoint=checkpoint, writer=writer, sink_name=name),
         *([] if output is None else _creation(output)),
         _registration(df, shipped_class(LedgerDataSource, class_attributes)),

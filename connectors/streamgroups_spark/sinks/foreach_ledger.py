@@ -21,9 +21,10 @@ from streamgroups.ledgers.compare_and_swap import AlreadyDone, Fenced, foreign_p
 from streamgroups.ledgers.ledger_states import changes, fingerprints
 from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch, judge_no_data, reject_set_back
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.internals.private_spark import FOREACH_BATCH
 from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.batch_info import batch_info, logged_batch, number_of, reported_states
-from streamgroups_spark.sinks.ledger_registry import FOREACH_BATCH, keep
+from streamgroups_spark.sinks.ledger_registry import keep
 
 
 class LedgerPosition(NamedTuple):

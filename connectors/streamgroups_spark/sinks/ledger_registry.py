@@ -18,10 +18,8 @@ from typing import Any
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.bridge import user_process
 from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
+from streamgroups_spark.internals.private_spark import FOREACH_BATCH
 from streamgroups_spark.messages.batch import LedgerReply, LedgerRequest
-
-#: Spark's class of the sink of ``foreachBatch``.
-FOREACH_BATCH = "ForeachBatchSink"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 from streamgroups.errors import QueryUnknown, StateUnreachable, StreamGroupsError
 from streamgroups_kafka.client.jaas import redacted
-from streamgroups_operators.locations import access_remedy
+from streamgroups_operators.locations import remedy_at
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_user
 from streamgroups_spark.messages.query import DurationRequest, FinishedRequest
@@ -146,8 +146,11 @@ class LastBatch:
             raise StateUnreachable(
                 f"The watermark of group '{group_id}' cannot be read from the checkpoint '{redacted(str(self._checkpoint), ())}': "
                 f"{redacted(str(e), ())}.",
-                remedy="Use a checkpoint that the driver can read, a path or a URI, without asynchronous progress tracking. Or "
-                f"leave out includeWatermark. {access_remedy(str(self._checkpoint))}".rstrip(),
+                remedy=remedy_at(
+                    str(self._checkpoint),
+                    "Use a checkpoint that the driver can read, a path or a URI, without asynchronous progress tracking. Or leave out "
+                    "includeWatermark.",
+                ),
                 group=group_id,
             ) from None
 

@@ -51,9 +51,9 @@ class ImportedCode:
                 with suppress(InvalidOption):
                     Loader().function(reference)
                 for name, module in _imported(package).items():
-                    found = _hash_of(module)
-                    if found is not None:
-                        self._hashes.setdefault(name, found)
+                    # The others were compared above.
+                    if name not in self._hashes and (found := _hash_of(module)) is not None:
+                        self._hashes[name] = found
 
     def _reject_changed(self, declared: Processor, reference: str, package: str) -> None:
         for name, module in _imported(package).items():
