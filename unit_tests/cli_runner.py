@@ -38,6 +38,8 @@ class CommandLine:
         self.admin = FakeAdmin(self.cluster)
         #: The settings of the last connection.
         self.config: ClientConfig | None = None
+        #: The number of connections of all commands.
+        self.connections = 0
         self._monkeypatch, self._capsys = monkeypatch, capsys
         monkeypatch.setattr(connecting, "open_cluster", self._open)
         monkeypatch.setenv("COLUMNS", "200")
@@ -49,6 +51,7 @@ class CommandLine:
         self, bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str], timeout_s: float
     ) -> Iterator[Cluster]:
         self.cluster.check_reachable()
+        self.connections += 1
         config = self.config = command_config(bootstrap_server or "broker:9092", file, settings)
         yield Cluster(config, self.admin, self.admin, {"Metadata": 1}, self.clock, print_message)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, closing
 from importlib import resources
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -27,12 +27,14 @@ from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups.auditing import read_committed
 from streamgroups_cli.groups.scope import GroupsOrAllArgument, group_ids, named_groups
 from streamgroups_cli.instance_log import open_log
+from streamgroups_cli.lasting_connection import LastingConnection, LastingMonitor
 from streamgroups_cli.metrics_address import parse_address
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 from streamgroups_cli.process_signals import record_signals
 
 if TYPE_CHECKING:
+    from streamgroups.instances.ports import EntryReader
     from streamgroups_admin.reports.exporter import AuditCollector
 
 Refresh: TypeAlias = Callable[[], StreamGroupsError | None]
@@ -87,17 +89,20 @@ def metrics(
     audit_s = None if audit_interval is None else parse_duration_ms(audit_interval, option="--audit-interval") / 1000
     audit_window_ms = parse_duration_ms(audit_window, option="--audit-window")
     with ExitStack() as stack:
-        cluster = stack.enter_context(connect())
-        replicas = stack.enter_context(_replicas(cluster, instance, timeout_s(connect.timeout)))
+        connection = stack.enter_context(LastingConnection(connect))
+        replicas = stack.enter_context(closing(_Replicas(connection, instance, timeout_s(connect.timeout))))
         from prometheus_client import CollectorRegistry, start_http_server
 
         from streamgroups_admin.reports.exporter import GroupCollector, Polls, processor_groups
 
         limit_bytes = count_bytes(count_limit)
-        monitor = Monitor(
-            cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms, count_bytes=limit_bytes, gaps=True
+        monitor = LastingMonitor(
+            connection,
+            lambda it: Monitor(
+                it.groups, it.topics, it.now_ms, window_ms=window_ms, count_bytes=limit_bytes, gaps=True
+            ),
         )
-        polls = Polls(lambda: monitor.poll(groups), lambda: sum(cluster.requests.values()), replicas=replicas)
+        polls = Polls(lambda: monitor.poll(groups), lambda: connection.requests, replicas=replicas.read)
         failure = polls.refresh()
         if failure is not None:
             raise failure
@@ -105,7 +110,7 @@ def metrics(
         registry.register(GroupCollector(polls, instance))
         repeated: list[tuple[float, Refresh]] = [(interval_s, polls.refresh)]
         if audit_s is not None:
-            auditing = stack.enter_context(read_committed(connect)())
+            auditing = stack.enter_context(LastingConnection(read_committed(connect)))
             audits = _audits(auditing, groups, audit_window_ms, lambda: processor_groups(instance, polls.replicas))
             registry.register(audits)
             if (failure := audits.refresh()) is not None:
@@ -126,39 +131,60 @@ def metrics(
             thread.join()
 
 
-@contextmanager
-def _replicas(
-    cluster: Cluster, instance: str | None, timeout_s: float
-) -> Iterator[Callable[[], Sequence[ReplicaView]]]:
-    """Returns a function that reads the new entries of an instance, and returns the replicas of its processors."""
-    if instance is None:
-        yield tuple
-        return
-    with closing(open_log(cluster, instance).reader()) as reader:
+class _Replicas:
+    """Reads the new entries of an instance. After a failure it reads the topic of the instance from its start.
 
-        def read() -> Sequence[ReplicaView]:
-            reader.read_to_end(timeout_s)
-            return overview(instance, reader.state, cluster.now_ms()).replicas
+    Args:
+        connection: the connection.
+        instance: the instance; without one there are no replicas.
+        timeout_s: the timeout of a read, in seconds.
+    """
 
-        yield read
+    def __init__(self, connection: LastingConnection, instance: str | None, timeout_s: float) -> None:
+        self._connection, self._instance, self._timeout_s = connection, instance, timeout_s
+        self._reader: EntryReader | None = None
+
+    def read(self) -> Sequence[ReplicaView]:
+        """Returns the replicas of the processors of the instance."""
+        instance = self._instance
+        if instance is None:
+            return ()
+        try:
+            return self._connection.use(lambda cluster: self._read(cluster, instance))
+        except Exception:
+            self.close()
+            raise
+
+    def _read(self, cluster: Cluster, instance: str) -> Sequence[ReplicaView]:
+        if self._reader is None:
+            self._reader = open_log(cluster, instance).reader()
+        self._reader.read_to_end(self._timeout_s)
+        return overview(instance, self._reader.state, cluster.now_ms()).replicas
+
+    def close(self) -> None:
+        """Closes the reader."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
 
 def _audits(
-    cluster: Cluster,
+    connection: LastingConnection,
     groups: Sequence[str] | None,
     window_ms: int,
     processors: Callable[[], Collection[str]] = tuple,
 ) -> AuditCollector:
     """Audits the named groups, or all groups to which members of this library have committed."""
     from streamgroups_admin.reports.exporter import AuditCollector
+    from streamgroups_kafka.client.clock import now_ms
 
-    def audit() -> list[GroupAudit]:
+    def audit(cluster: Cluster) -> list[GroupAudit]:
         found = audit_groups(
             cluster, group_ids(cluster, list(groups) if groups else None), cluster.now_ms() - window_ms
         )
         return found if groups else [it for it in found if any(of.forms for of in it.partitions)]
 
-    return AuditCollector(audit, cluster.now_ms, processors)
+    return AuditCollector(lambda: connection.use(audit), now_ms, processors)
 
 
 def _refresh_until_stopped(repeated: Sequence[tuple[float, Refresh]]) -> None:

@@ -27,11 +27,11 @@ from streamgroups.instances.overview import ReplicaView
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
-from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.reports.exporter import AuditCollector, GroupCollector, Polls
 from streamgroups_cli import metrics
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.lasting_connection import LastingConnection
 from streamgroups_cli.metrics import _audits, alert_rules_yaml, dashboard_json
-from streamgroups_kafka.client.config import ClientConfig
 from unit_tests.cli_runner import CommandLine
 
 LEFT_OUT = ("group", "processor")
@@ -202,9 +202,9 @@ def test_O6_the_last_audit_is_exported(cli: CommandLine) -> None:
     key = b"\0\1\0\7by-hand\0\7flights\0\0\0\0"
     value = b"\0\0" + (5).to_bytes(8, "big") + b"\0\0" + (900_000).to_bytes(8, "big")
     cli.cluster.produce(TopicPartition(OFFSETS_TOPIC, 0), key=key, value=value)
-    cluster = Cluster(ClientConfig(()), cli.admin, cli.admin, {}, cli.clock)
-    assert _audits(cluster, None, 200_000)._audit() == []
-    assert [it.counts[Verdict.UNKNOWN] for it in _audits(cluster, ["by-hand"], 200_000)._audit()] == [0]
+    with LastingConnection(Connect(bootstrap_server="broker:9092")) as connection:
+        assert _audits(connection, None, 200_000)._audit() == []
+        assert [it.counts[Verdict.UNKNOWN] for it in _audits(connection, ["by-hand"], 200_000)._audit()] == [0]
 
 
 def _or_raise(result: list[GroupAudit] | StreamGroupsError) -> list[GroupAudit]:
@@ -303,6 +303,26 @@ def test_O3_a_repeated_group_has_one_series(cli: CommandLine, monkeypatch: pytes
     monkeypatch.setattr(metrics, "_refresh_until_stopped", polled_once)
     assert cli("metrics", "board", "board", "--listen", "127.0.0.1:0").code == 0
     assert polled == [["board"]]
+
+
+def test_O3_the_poll_after_a_failure_has_a_new_connection(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates and addresses of the first connection can be the reason of a failure."""
+    cli.cluster.create_topic("flights", 1)
+    cli.cluster.commit("board", {P0: 0})
+    polled: list[tuple[bool, list[str], int]] = []
+
+    def poll_three_times(repeated: Sequence[tuple[float, MethodType]]) -> None:
+        refresh = repeated[0][1]
+        polls = refresh.__self__
+        assert isinstance(polls, Polls)
+        for is_reachable in (True, False, True):
+            cli.cluster.reachable = is_reachable
+            failed = refresh() is not None
+            polled.append((failed, [it.snapshot.description.group_id for it in polls.groups], cli.connections))
+
+    monkeypatch.setattr(metrics, "_refresh_until_stopped", poll_three_times)
+    assert cli("metrics", "--listen", "127.0.0.1:0").code == 0
+    assert polled == [(False, ["board"], 1), (True, [], 1), (False, ["board"], 2)]
 
 
 def test_O3_alert_rules_use_metrics_of_the_dashboard(exporter: Exporter) -> None:

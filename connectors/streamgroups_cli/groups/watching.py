@@ -1,6 +1,6 @@
 """``streamgroups groups watch``: shows groups as they change: tables that are redrawn on a terminal, and lines elsewhere.
 
-If the cluster does not respond for a while, the view shows the error and continues.
+If the cluster does not respond for a while, the view shows the error, connects again and continues.
 ``streamgroups_cli.groups`` imports it; :mod:`streamgroups.monitoring.monitor` polls. Source: SEMANTICS O3; ``rich.live``.
 """
 
@@ -20,11 +20,11 @@ from streamgroups.monitoring.monitor import Monitor
 from streamgroups.printable import printable
 from streamgroups.tables import plain_lines
 from streamgroups.times import utc
-from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups.scope import GroupsOrAllArgument, named_groups
 from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table, screen
+from streamgroups_cli.lasting_connection import LastingConnection, LastingMonitor
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import (
     SCHEMA_VERSION,
@@ -60,34 +60,40 @@ def watch(
     interval_s = parse_duration_ms(interval, option="--interval") / 1000
     window_ms = parse_duration_ms(window, option="--window")
     chosen = named_groups(groups)
-    with connect() as cluster:
-        monitor = Monitor(
-            cluster.groups,
-            cluster.topics,
-            cluster.now_ms,
-            window_ms=window_ms,
-            count_bytes=count_bytes(count_limit),
-            event_times=True,
+    with LastingConnection(connect) as connection:
+        monitor = LastingMonitor(
+            connection,
+            lambda cluster: Monitor(
+                cluster.groups,
+                cluster.topics,
+                cluster.now_ms,
+                window_ms=window_ms,
+                count_bytes=count_bytes(count_limit),
+                event_times=True,
+            ),
         )
         # An error of the first poll can be permanent: a wrong address is reported at once.
-        first = _poll(cluster, monitor, chosen)
-        polls = _polls(cluster, monitor, chosen, first)
+        first = _poll(connection, monitor, chosen)
+        polls = _polls(connection, monitor, chosen, first)
         show = _show_screen if sys.stdout.isatty() and output is Output.table else _print_lines
         with suppress(KeyboardInterrupt):
             show(polls, interval_s, count, output)
 
 
-def _poll(cluster: Cluster, monitor: Monitor, chosen: list[str] | None) -> Poll:
-    return Poll(cluster.now_ms(), monitor.poll(chosen), str(cluster.config.get("bootstrap.servers")))
+def _poll(connection: LastingConnection, monitor: LastingMonitor, chosen: list[str] | None) -> Poll:
+    time_ms, where = connection.use(lambda cluster: (cluster.now_ms(), str(cluster.config.get("bootstrap.servers"))))
+    return Poll(time_ms, monitor.poll(chosen), where)
 
 
-def _polls(cluster: Cluster, monitor: Monitor, chosen: list[str] | None, first: Poll) -> Iterator[Poll]:
+def _polls(
+    connection: LastingConnection, monitor: LastingMonitor, chosen: list[str] | None, first: Poll
+) -> Iterator[Poll]:
     """Polls repeatedly. While the cluster does not respond, it repeats the last poll with the reason."""
     last = first
     while True:
         yield last
         try:
-            last = _poll(cluster, monitor, chosen)
+            last = _poll(connection, monitor, chosen)
         except StreamGroupsError as e:
             last = Poll(last.time_ms, last.groups, last.where, error=str(e))
 
