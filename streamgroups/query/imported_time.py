@@ -50,6 +50,7 @@ from streamgroups.query.group_time import (
     of_present_topics,
     used_watermark,
 )
+from streamgroups.query.missing_partitions import check_listed
 from streamgroups.query.operator_time import OperatorTime
 from streamgroups.state.origins import UNNAMED, Named
 
@@ -160,6 +161,8 @@ class StoredWatermarks:
         if not names and known is not None:
             # Members have no topics while the group rebalances.
             names, are_subscribed = known.names, known.are_subscribed
+        # Without one of them the minimum would be too late, and a stream never goes back behind it.
+        check_listed(self._cluster, group_id, names, existing)
         partitions = _partitions_of(names or existing.keys(), existing)
         if not are_subscribed:
             stored = self._stored(group_id, partitions)

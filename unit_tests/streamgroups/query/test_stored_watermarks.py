@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import NoReturn
+
 import pytest
+from tenacity import wait_none
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import event_time_group_of
+from streamgroups.errors import BrokerUnreachable, NotAuthorized
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.strategy import Generation
@@ -16,6 +21,7 @@ from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
+from streamgroups.query import missing_partitions
 from streamgroups.query.imported_time import StoredWatermarks
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
@@ -59,6 +65,18 @@ class Groups:
         identity = self.cluster.identities([tp.topic])[tp.topic]
         self.cluster.commit("trades", {tp: next_offset}, CommitMark(False, identity=identity, state=state).encode())
 
+    def hide(self, monkeypatch: pytest.MonkeyPatch, topic: str, times: int | None = None) -> None:
+        """The next lists of all topics lack a topic, or all of them."""
+        topics = self.cluster.topics
+        n_lists = 0
+
+        def hidden() -> Mapping[str, int]:
+            nonlocal n_lists
+            n_lists += 1
+            return {name: n for name, n in topics().items() if name != topic or (times and n_lists > times)}
+
+        monkeypatch.setattr(self.cluster, "topics", hidden)
+
     def run(self, *partitions: TopicPartition) -> None:
         """A member owns these partitions."""
         member = GroupMember("alice", "/10.0.0.1", frozenset(partitions))
@@ -67,7 +85,8 @@ class Groups:
 
 
 @pytest.fixture
-def groups() -> Groups:
+def groups(monkeypatch: pytest.MonkeyPatch) -> Groups:
+    monkeypatch.setattr(missing_partitions.until_listed, "wait", wait_none())
     return Groups()
 
 
@@ -189,6 +208,51 @@ class TestPartitions:
         groups.cluster.add_partitions("trades", 3)
         groups.clock.advance(10_000)
         assert groups.reader.read("trades").watermark == NOT_YET
+
+
+class TestTopicsThatAListLacks:
+    """A member reads ``trades`` and ``earlier``, and the slow topic is not in the list of all topics."""
+
+    @pytest.fixture
+    def groups(self, groups: Groups) -> Groups:
+        groups.store_time(OLD, 9, 100)
+        groups.store_time(P0, 5, 900)
+        groups.store_time(P1, 3, 300)
+        groups.run(P0, P1, OLD)
+        return groups
+
+    @pytest.mark.parametrize("has_members", [True, False])
+    def test_G17_a_topic_that_the_user_may_not_describe_is_an_error(
+        self, groups: Groups, monkeypatch: pytest.MonkeyPatch, has_members: bool
+    ) -> None:
+        if not has_members:
+            groups.cluster.host("trades", lambda: GroupDescription("trades", "Empty"))
+            assert groups.reader.read("trades").watermark == At(100)
+            groups.clock.advance(10_000)
+        groups.hide(monkeypatch, "earlier")
+
+        def denied(topics: Collection[str]) -> NoReturn:
+            raise NotAuthorized(f"Topic {', '.join(map(repr, topics))} could not be described.")
+
+        monkeypatch.setattr(groups.cluster, "identities", denied)
+        for _ in range(2):
+            with pytest.raises(NotAuthorized, match="'earlier'"):
+                groups.reader.read("trades")
+
+    def test_W2_a_topic_that_is_not_listed_for_a_moment_is_no_deleted_one(
+        self, groups: Groups, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert groups.reader.read("trades").watermark == At(100)
+        groups.clock.advance(10_000)
+        groups.hide(monkeypatch, "earlier", times=1)
+        with pytest.raises(BrokerUnreachable, match="has not listed earlier, which group 'trades' reads") as e:
+            groups.reader.read("trades")
+        assert e.value.retriable
+        assert groups.reader.read("trades").watermark == At(100)
+
+    def test_W2_a_deleted_topic_does_not_hold_back(self, groups: Groups) -> None:
+        groups.cluster.delete_topic("earlier")
+        assert groups.reader.read("trades").watermark == At(300)
 
 
 class TestGroupsWithoutTime:
