@@ -42,8 +42,9 @@ request, with all their topics. If the last member leaves before it has read the
 request.
 
 Reading the metadata groups costs one request per batch, beside the request for end offsets. A query without permission
-logs a warning once, and cannot be reset while it runs. A query that cannot reach the metadata groups retries after half
-a minute, and the others wait for it.
+logs a warning once, and cannot be reset while it runs. A query that cannot reach the metadata groups, or that has lost its
+permission, retries after half a minute, and the others wait for it. Partitions that it has paused for a reset stay paused, because
+others can have applied it.
 
 Each entry of a reset request contains the number of partitions of each topic. So a request in several commits is
 complete with the last one. An incomplete request pauses no partition: its requester was killed, its topic was

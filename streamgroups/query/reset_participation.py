@@ -4,7 +4,8 @@ Created by ``streamgroups_spark.source.running_query`` on the driver, once for e
 Called by ``streamgroups.query.micro_batches`` between two batches. Then nothing is in flight, so a query finishes its
 reads and drops nothing. Its jobs run one after the other, by the given executor. The query waits for them for a bounded
 time. A query without access to the metadata groups also works. Its group cannot be reset while it runs, and it logs one
-warning about that. Source: SEMANTICS G8, S6.
+warning about that. If it has had access before, it retries as after an outage: a permission that is missing for a moment must
+not pause partitions for good. Source: SEMANTICS G8, S6.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import InFlight, NewPosition, Origin
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, MetadataStore, Recorder, SerialExecutor
+from streamgroups.printable import listed
 from streamgroups.query.query_ports import Resets
 from streamgroups.retry import comes_true
 
@@ -155,6 +157,8 @@ class ResetParticipation(Resets):
         self._batches_since_poll = 0
         self._left_alone_until_ms: int | None = None
         self._next_entry_ms: int | None = None
+        #: Whether a poll has read and written metadata entries.
+        self._had_access = False
         self._off = False
 
     def listen(self, record: Recorder) -> Recorder:
@@ -190,15 +194,20 @@ class ResetParticipation(Resets):
         return self._stopped
 
     def _is_due(self, now_ms: int) -> bool:
-        if self._left_alone_until_ms is not None and now_ms < self._left_alone_until_ms:
+        if self._is_left_alone(now_ms):
             return False
         is_time = self._next_poll_ms is None or now_ms >= self._next_poll_ms
         return is_time or (self._batches_since_poll >= _POLL_EVERY_BATCHES and not self._participant.is_overdue)
+
+    def _is_left_alone(self, now_ms: int) -> bool:
+        return self._left_alone_until_ms is not None and now_ms < self._left_alone_until_ms
 
     def began(self, batch: InFlight) -> None:
         """See :meth:`streamgroups.query.query_ports.Resets.began`."""
         self._batches_since_poll += 1
         now_ms = self._clock()
+        if self._is_left_alone(now_ms):
+            return
         if self._next_entry_ms is None or now_ms >= self._next_entry_ms:
             self._next_entry_ms = now_ms + _ENTRY_INTERVAL_MS
             self._owner.start(partial(self._try, partial(self._write_entries, batch), None))
@@ -223,6 +232,7 @@ class ResetParticipation(Resets):
         def all_move() -> bool:
             nonlocal stopped
             stopped = self._participant.apply(place)
+            self._had_access = self._had_access or bool(self._participant.known)
             return not stopped
 
         wait_timeout_ms = 0 if self._participant.is_overdue else self._wait_timeout_ms
@@ -239,12 +249,26 @@ class ResetParticipation(Resets):
             return otherwise
         try:
             return job(self._place)
-        except NotAuthorized as e:
-            # A rejected login is another error: it can be an outage.
-            self._off = True
-            logger.warning("The offsets of group '%s' cannot be reset while this query runs: %s", self._group_id, e)
         except StreamGroupsError as e:
-            # The reset waits for this member. Reads and commits continue as before.
-            self._left_alone_until_ms = self._clock() + _BACK_OFF_MS
-            logger.warning("The reset requests of group '%s' could not be read: %s", self._group_id, e)
+            # A rejected login is another error: it can be an outage.
+            if isinstance(e, NotAuthorized) and not self._had_access:
+                self._off = True
+                logger.warning("The offsets of group '%s' cannot be reset while this query runs: %s", self._group_id, e)
+            else:
+                self._retry_later(e)
         return otherwise
+
+    def _retry_later(self, error: StreamGroupsError) -> None:
+        """A pending reset waits for this member. Reads and commits continue, except those of partitions that have paused for it.
+
+        The other members can have reset theirs already, because these have paused.
+        """
+        self._left_alone_until_ms = self._clock() + _BACK_OFF_MS
+        paused = f" Until then these partitions stay paused for a reset: {listed(sorted(self._stopped))}."
+        logger.warning(
+            "The reset requests of group '%s' could not be read, and are read again in %d s: %s%s",
+            self._group_id,
+            _BACK_OFF_MS // 1_000,
+            error,
+            paused if self._stopped else "",
+        )

@@ -135,8 +135,59 @@ class TestOneQuery:
         world.clock.advance(30_000)
         assert run.batch() == ["flights-0[8,10)"]
 
+    def test_an_outage_of_the_metadata_groups_is_one_warning_for_each_poll(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        world.produce(10)
+        run = Run(world, "alice", TWO_A_TIME).start()
+        run.batch()
+
+        def away(*_: object) -> None:
+            raise BrokerUnreachable("No answer.", remedy="Wait.")
+
+        monkeypatch.setattr(world.metadata_store, "read", away)
+        monkeypatch.setattr(world.metadata_store, "write", away)
+        for _ in range(4):
+            world.clock.advance(5_000)
+            run.batch()
+        assert [it for it in caplog.messages if "No answer" in it] == [
+            "The reset requests of group 'airline' could not be read, and are read again in 30 s: No answer. Wait."
+        ]
+
 
 class TestSeveralQueries:
+    def test_S6_a_permission_that_is_missing_for_a_moment_pauses_no_partition_for_good(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        world.produce(20, 20)
+        alice, bob = (Run(world, name, TWO_A_TIME).start() for name in ("alice", "bob"))
+        for _ in range(2):
+            alice.batch()
+            bob.batch()
+        world.group.settle()
+        (of_alice,) = (p for p, name in world.group.owners().items() if name == "alice")
+        world.clock.advance(250)
+        in_flight = bob.plan()
+        assert in_flight
+        world.order(15, 15)
+        assert alice.batch() is None, "it has paused, and waits for the batch of bob"
+        with monkeypatch.context() as patch:
+
+            def denied(*_: object) -> None:
+                raise NotAuthorized("No.", remedy="Grant it.")
+
+            patch.setattr(world.metadata_store, "read", denied)
+            world.clock.advance(250)
+            assert alice.batch() is None, "bob can have applied the reset, since alice has paused"
+            assert f"No. Grant it. Until then these partitions stay paused for a reset: {of_alice}." in caplog.text
+            world.clock.advance(30_000)
+            assert alice.batch() is None
+        bob.finish()
+        assert bob.batch() == [f"{in_flight[0].topic_partition}[15,17)"]
+        world.clock.advance(30_000)
+        assert alice.batch() == [f"{of_alice}[15,17)"]
+        assert "cannot be reset" not in caplog.text
+
     def test_S6_no_query_begins_at_the_new_position_while_another_is_at_the_old_one(self, world: World) -> None:
         world.produce(20, 20)
         alice, bob = (Run(world, name, TWO_A_TIME).start() for name in ("alice", "bob"))
