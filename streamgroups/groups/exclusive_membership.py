@@ -61,23 +61,21 @@ def check_lost(group_id: str, lost: Collection[TopicPartition], deleted: Collect
 
 
 def deleted_partitions(
-    owned: Mapping[TopicPartition, Owned], existing: Mapping[str, int], now: Mapping[str, TopicIdentity]
+    owned: Mapping[TopicPartition, Owned], missing: Collection[TopicPartition], now: Mapping[str, TopicIdentity]
 ) -> frozenset[TopicPartition]:
     """Returns the partitions whose topic was deleted, also if a topic of the same name exists again.
 
     Args:
         owned: the partitions, with the topics of their positions.
-        existing: the number of partitions of each topic now.
-        now: the ids of these topics now.
+        missing: those that do not exist. One list of all topics without them is no proof.
+        now: the ids of their topics now.
 
     >>> then, p0 = TopicIdentity("c", "t1"), TopicPartition("flights", 0)
-    >>> [len(deleted_partitions({p0: Owned(5, identity=then)}, {"flights": 1}, {"flights": TopicIdentity("c", it)})) for it in ("t1", "t2")]
+    >>> [len(deleted_partitions({p0: Owned(5, identity=then)}, [], {"flights": TopicIdentity("c", it)})) for it in ("t1", "t2")]
     [0, 1]
-    >>> len(deleted_partitions({p0: Owned(5, identity=then)}, {}, {}))
+    >>> len(deleted_partitions({p0: Owned(5, identity=then)}, [p0], {}))
     1
     """
     return frozenset(
-        tp
-        for tp, it in owned.items()
-        if tp.partition >= existing.get(tp.topic, 0) or it.identity.differs_from(now.get(tp.topic, UNKNOWN))
+        tp for tp, it in owned.items() if tp in missing or it.identity.differs_from(now.get(tp.topic, UNKNOWN))
     )

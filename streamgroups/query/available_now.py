@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from streamgroups.groups.subscription import existing_partitions
 from streamgroups.ports import Cluster, Member
 from streamgroups.query.available_offsets import AvailableOffsets
 from streamgroups.query.continuity import until_known
@@ -97,5 +96,4 @@ class AvailableNow:
         return comes_true(condition, self._timeout_ms / 1000, every_s=POLL_S)
 
     def _limit(self) -> None:
-        partitions = existing_partitions(self._settings.subscription, self._cluster.topics())
-        self._available.limit_to(self._cluster.end_offsets(partitions))
+        self._available.limit_to(self._cluster.end_offsets(self._joining.existing()))

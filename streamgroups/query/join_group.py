@@ -22,6 +22,7 @@ from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Cluster, Committed, Member
 from streamgroups.printable import listed
+from streamgroups.query.missing_partitions import missing_partitions
 from streamgroups.query.offset_lookup import offsets_of
 from streamgroups.query.query_ports import GroupLimit, NewMember, QuerySettings
 from streamgroups.retry import comes_true
@@ -194,12 +195,22 @@ class Joining:
         membership = member.membership
         if membership.plannable:
             return True
-        partitions = existing_partitions(self._settings.subscription, self._cluster.topics())
+        partitions = self.existing()
         if membership.owned or not partitions:
             return not partitions
         group = self._cluster.describe(self._group_id)
         others = {tp for tp, it in group.owners.items() if it.member_id != member.member_id}
         return group.is_settled and partitions <= others
+
+    def existing(self) -> frozenset[TopicPartition]:
+        """The partitions of the subscription that exist now.
+
+        Raises:
+            NotAuthorized: if this user may not describe the topic of one of them any more.
+        """
+        there = existing_partitions(self._settings.subscription, self._cluster.topics())
+        unlisted = frozenset(self.partitions) - there
+        return there | (unlisted - missing_partitions(self._cluster, unlisted))
 
     def was_read(self, partitions: Collection[TopicPartition]) -> None:
         """Removes the starting positions of partitions that have been read.

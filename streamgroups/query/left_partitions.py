@@ -14,6 +14,7 @@ from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss, deleted
+from streamgroups.query.missing_partitions import missing_partitions
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class LeftPartitions:
 
         Raises:
             UnknownTopic: if one was deleted, and the policy is to fail.
+            NotAuthorized: if this user may not describe one any more.
             StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
         """
         if owned is self._owned and not self._left:
@@ -59,10 +61,8 @@ class LeftPartitions:
         self._owned = owned
         if not self._left or now_ms < self._next_ms:
             return
-        there = self._cluster.topics()
-        gone = {
-            tp: n for tp, (n, _) in self._left.items() if tp not in owned and tp.partition >= there.get(tp.topic, 0)
-        }
+        missing = missing_partitions(self._cluster, self._left.keys() - owned.keys())
+        gone = {tp: n for tp, (n, _) in self._left.items() if tp in missing}
         failing = {tp: n for tp, n in gone.items() if self._policies.of(tp) is OnDataLoss.FAIL}
         if failing:
             raise deleted(failing, self._group_id)

@@ -1,6 +1,6 @@
 """Decides whether partitions that the list of all topics lacks exist.
 
-Used by ``streamgroups.query.left_partitions``, ``imported_time`` and ``available_now``, and by
+Used by ``streamgroups.query.left_partitions``, ``imported_time`` and ``join_group``, and by
 ``streamgroups_spark.source.running_query`` for an exclusive query. One list is no proof. It omits topics that the user may not
 describe, without an error. A broker that has just started can lack metadata for a moment. So a partition counts as missing after
 three lists in a row without it, as for the offsets of partitions. A list with all of them is the only request. Source: SEMANTICS G17,
@@ -67,7 +67,7 @@ def missing_partitions(cluster: Cluster, partitions: Collection[TopicPartition])
 
     def list_again() -> None:
         nonlocal missing
-        existing = cluster.topics()
+        existing = cluster.topics() if missing else {}
         missing = not_listed(missing, existing)
         if missing:
             missing = not_listed(missing, existing, cluster.identities({tp.topic for tp in missing}))

@@ -35,6 +35,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, FirstPositions, Member, MetadataStore, Recorder
 from streamgroups.query.continuity import REFRESH_MS
 from streamgroups.query.micro_batches import MicroBatches
+from streamgroups.query.missing_partitions import missing_partitions
 from streamgroups.query.packing import Packing
 from streamgroups.query.query_parts import QueryParts, QueryRun, QueryWaits
 from streamgroups.query.query_ports import BatchStates, CheckPositions, Resets, Times
@@ -354,7 +355,8 @@ class RunningQuery:
         return self._member
 
     def _deleted(self, owned: Mapping[TopicPartition, Owned]) -> Collection[TopicPartition]:
-        return deleted_partitions(owned, self._cluster.topics(), self._cluster.identities({tp.topic for tp in owned}))
+        identities = self._cluster.identities({tp.topic for tp in owned})
+        return deleted_partitions(owned, missing_partitions(self._cluster, owned), identities)
 
     def _is_owner(self, member_id: str, partitions: Collection[TopicPartition]) -> bool:
         if isinstance(self._options.subscription, Partitions):

@@ -31,7 +31,7 @@ from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import LogEnds, OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
-from streamgroups.query import continuity, logged_offsets
+from streamgroups.query import continuity, logged_offsets, missing_partitions
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from streamgroups.query.trigger_limits import Limits
 from streamgroups.state.origins import New
@@ -42,12 +42,19 @@ TWO_A_TIME = Settings(limits=Limits(max_offsets=2))
 
 
 @pytest.fixture
-def world() -> World:
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(missing_partitions.until_listed, "wait", wait_none())
     return World(2)
 
 
 def kinds(run: Run) -> list[Kind]:
     return [event.kind for event in run.history.events]
+
+
+def listed_later(cluster: FakeCluster) -> Callable[[], Mapping[str, int]]:
+    """The first list of all topics is that of a broker which has just started: it is empty."""
+    topics, empty = cluster.topics, [dict[str, int]()]
+    return lambda: empty.pop() if empty else topics()
 
 
 class Limit:
@@ -394,6 +401,14 @@ class TestTriggers:
         monkeypatch.setattr(world.cluster, "end_offsets", deleted)
         monkeypatch.setattr(continuity.until_known, "wait", wait_none())
         assert [run.batch(), run.batch()] == [["gates-0[0,3)"], None]
+
+    def test_availableNow_reads_a_topic_that_a_broker_does_not_list_for_a_moment(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world.produce(3)
+        run = Run(world, "alice").start(until_now=True)
+        monkeypatch.setattr(world.cluster, "topics", listed_later(world.cluster))
+        assert [run.batch(), run.batch()] == [["flights-0[0,3)"], None]
 
     def test_once_reads_everything_whatever_the_limits(self, world: World) -> None:
         world.produce(30, 20)
