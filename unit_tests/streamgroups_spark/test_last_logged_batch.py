@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import FileInfo, LocalFileSystem
 
 from streamgroups.errors import QueryUnknown
+from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
 
 END = {"version": 2, "n": 4, "ranges": {"flights": {"0": [3, 9]}}, "group": "board"}
@@ -17,6 +20,36 @@ OTHER = {**END, "group": "other"}
 
 def logged(checkpoint: Path | None) -> LoggedBatch | None:
     return LastBatch("none", frozenset(), None if checkpoint is None else str(checkpoint)).logged("board")
+
+
+class Throttled:
+    """A file system that answers requests for a part of the paths only.
+
+    Args:
+        part: the part of a path that is not answered.
+    """
+
+    def __init__(self, part: str) -> None:
+        self._files, self._part = LocalFileSystem(), part
+
+    def get_file_info(self, requested: Any) -> FileInfo | list[FileInfo]:
+        """See :meth:`pyarrow.fs.FileSystem.get_file_info`."""
+        if self._part in (requested if isinstance(requested, str) else requested.base_dir):
+            raise OSError("AWS Error SLOW_DOWN during HeadObject operation")
+        return self._files.get_file_info(requested)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
+@pytest.fixture
+def throttle(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Rejects the requests for a part of all checkpoints."""
+
+    def begin(part: str) -> None:
+        monkeypatch.setattr(CommitLog, "_open", lambda log: (Throttled(part), log._location))
+
+    return begin
 
 
 def write(checkpoint: Path, batch_id: int, *ends: Any, finished: bool) -> None:
@@ -59,3 +92,16 @@ def test_what_cannot_be_read_is_not_taken_for_a_new_checkpoint(tmp_path: Path) -
     (tmp_path / "offsets" / "0").write_text("v9\n{}\n-")
     with pytest.raises(QueryUnknown, match=r"group 'board' cannot be read.*PySpark 4\.2"):
         logged(tmp_path)
+
+
+@pytest.mark.parametrize("part", ["/offsets", "/commits"])
+@pytest.mark.parametrize("finished", [True, False])
+def test_S2_a_commit_log_that_does_not_answer_proves_nothing(
+    tmp_path: Path, part: str, finished: bool, throttle: Callable[[str], None]
+) -> None:
+    """If the batch counted as unfinished, ``availableNow`` would end without reading."""
+    write(tmp_path, 0, END, finished=finished)
+    throttle(part)
+    with pytest.raises(QueryUnknown, match=r"group 'board' cannot be read: .*SLOW_DOWN.*start the query again") as e:
+        logged(tmp_path)
+    assert e.value.retriable

@@ -8,7 +8,8 @@ After the last batch Spark stops it without a call. But Spark writes ``offsets/<
 Source: Spark's ``OffsetSeqLog`` and ``CommitLog``, whose files :mod:`streamgroups.checkpoints.spark_logs` parses. For late
 rows Spark uses the watermark of ``WatermarkPropagator.getInputWatermarkForLateEvents``.
 
-The checkpoint is never written. A file that cannot be read or that belongs to another query proves nothing.
+The checkpoint is never written. A file that cannot be read or that belongs to another query proves nothing: neither that a batch is
+finished, nor that it is not.
 """
 
 from __future__ import annotations
@@ -162,12 +163,13 @@ class CommitLog:
         return bool(files.get_file_info(f"{path}/state").type == FileType.Directory)
 
     def is_done(self, batch_id: int) -> bool:
-        """Returns whether the output of a batch is written."""
-        try:
-            files, path = self._open()
-            return bool(files.get_file_info(f"{path}/commits/{batch_id}").type == FileType.File)
-        except (OSError, ValueError):
-            return False
+        """Returns whether the output of a batch is written.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+        """
+        files, path = self._open()
+        return bool(files.get_file_info(f"{path}/commits/{batch_id}").type == FileType.File)
 
     def _newest(self, log: str) -> int | None:
         files, path = self._open()

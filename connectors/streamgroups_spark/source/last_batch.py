@@ -103,7 +103,7 @@ class LastBatch:
             group_id: the group of the source, which its offsets contain.
 
         Raises:
-            QueryUnknown: if the checkpoint is not available, or several of its offsets belong to the group.
+            QueryUnknown: if the checkpoint cannot be read, its location is unknown, or several of its offsets belong to the group.
         """
         if self._log is None:
             raise _unreadable(group_id, "its location is unknown")
@@ -114,11 +114,12 @@ class LastBatch:
             if newest is None:
                 return None
             found = [it for it in log.ends(newest).values() if _is_of(it, group_id)]
+            is_finished = log.is_done(newest)
         except (OSError, ValueError, StreamGroupsError) as e:
-            raise _unreadable(group_id, str(e)) from e
+            raise _unreadable(group_id, redacted(str(e), ())) from None
         if len(found) > 1:
             raise _unreadable(group_id, "several of its sources read for the group")
-        return LoggedBatch(found[0], log.is_done(newest)) if found else None
+        return LoggedBatch(found[0], is_finished) if found else None
 
     def late_watermark_ms(self, group_id: str, end: Mapping[str, Any]) -> int:
         """Returns the watermark by which Spark drops late rows of the batch that runs, in milliseconds since the epoch.
@@ -162,5 +163,7 @@ def _is_of(end: Any, group_id: str) -> bool:
 def _unreadable(group_id: str, why: str) -> QueryUnknown:
     return QueryUnknown(
         f"The checkpoint of the query of group '{group_id}' cannot be read: {why}.",
-        remedy="The trigger availableNow reads it before Spark 4.2. Use PySpark 4.2 or newer, or another trigger.",
+        remedy="The trigger availableNow reads it before Spark 4.2. If its storage did not answer, start the query again. "
+        "Otherwise use PySpark 4.2 or newer, or another trigger.",
+        group=group_id,
     )
