@@ -42,7 +42,11 @@ class CommitLog(Protocol):
         ...
 
     def has_begun(self) -> bool:
-        """Whether the checkpoint contains a batch; ``False`` if that is not known."""
+        """Whether the checkpoint contains a batch; ``False`` if its location is unknown.
+
+        Raises:
+            StateUnreachable: if it cannot be read.
+        """
         ...
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyarrow.fs import FileInfo, LocalFileSystem
 
-from streamgroups.errors import QueryUnknown
+from streamgroups.errors import QueryUnknown, StateUnreachable
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
 
@@ -105,3 +105,23 @@ def test_S2_a_commit_log_that_does_not_answer_proves_nothing(
     with pytest.raises(QueryUnknown, match=r"group 'board' cannot be read: .*SLOW_DOWN.*start the query again") as e:
         logged(tmp_path)
     assert e.value.retriable
+
+
+def test_F5_a_checkpoint_that_does_not_answer_is_not_taken_for_one_without_a_batch(
+    tmp_path: Path, throttle: Callable[[str], None]
+) -> None:
+    def has_begun(checkpoint: str | None) -> bool:
+        return LastBatch("none", frozenset(), checkpoint).has_begun()
+
+    assert not has_begun(None)
+    assert not has_begun(str(tmp_path))
+    write(tmp_path, 0, END, finished=False)
+    assert has_begun(str(tmp_path))
+    throttle("/offsets")
+    with pytest.raises(
+        StateUnreachable, match=r"unknown whether the query has begun.*SLOW_DOWN.*Nothing was committed"
+    ) as e:
+        has_begun(str(tmp_path))
+    assert e.value.retriable
+    with pytest.raises(StateUnreachable, match="'nosuch://\\*\\*\\*@bucket/board'"):
+        has_begun("nosuch://key:hunter2@bucket/board")

@@ -82,9 +82,10 @@ class LastBatch:
         return False
 
     def has_begun(self) -> bool:
-        """Returns whether the checkpoint contains a batch, before Spark reads it.
+        """Returns whether the checkpoint contains a batch, before Spark reads it. ``False`` if its location is unknown.
 
-        If that is unknown, logs a warning and returns ``False``.
+        Raises:
+            StateUnreachable: if the checkpoint cannot be read.
         """
         if self._log is None:
             return False
@@ -92,9 +93,17 @@ class LastBatch:
             return self._log.newest() is not None
         except FileNotFoundError:
             return False
-        except (OSError, ValueError, StreamGroupsError) as e:
-            logger.warning("It is unknown whether the query has begun, because its checkpoint cannot be read: %s", e)
-            return False
+        except (OSError, ValueError) as e:
+            location = str(self._checkpoint)
+            raise StateUnreachable(
+                f"It is unknown whether the query has begun, because its checkpoint '{redacted(location, ())}' cannot be read: "
+                f"{redacted(str(e), ())}.",
+                remedy=remedy_at(
+                    location,
+                    "'checkpointLocation' must be a path or URI that the driver can read. If its storage did not answer, start the "
+                    "query again. Nothing was committed.",
+                ),
+            ) from None
 
     def logged(self, group_id: str) -> LoggedBatch | None:
         """Reads the last batch from the checkpoint, before Spark does. ``None`` if the checkpoint has no batch.
