@@ -123,6 +123,11 @@ class ResetParticipant:
         """The partitions whose last metadata entry has been read."""
         return self._known.keys()
 
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions whose entries can state that they have paused, for a request that is not applied."""
+        return frozenset(tp for tp, id_ in self._stopped.items() if id_ and id_ != self._applied.get(tp))
+
     def introduce(self, member: ResettableMember) -> None:
         """Reads the entries that the last owner of new partitions has written, and writes entries of the new owner."""
         owned = member.owned

@@ -188,7 +188,8 @@ class ResetParticipation(Resets):
         """See :meth:`streamgroups.query.query_ports.Resets.follow`."""
         now_ms = self._clock()
         if self._is_due(now_ms):
-            self._stopped = self._owner.run(partial(self._try, self._apply, self._stopped))
+            stopped = self._owner.run(partial(self._try, self._apply, None))
+            self._stopped = self._stopped if stopped is None else stopped
             every_ms = _OVERDUE_EVERY_MS if self._participant.is_overdue else _POLL_EVERY_MS
             self._next_poll_ms, self._batches_since_poll = now_ms + every_ms, 0
         return self._stopped
@@ -236,7 +237,13 @@ class ResetParticipation(Resets):
             return not stopped
 
         wait_timeout_ms = 0 if self._participant.is_overdue else self._wait_timeout_ms
-        if not comes_true(all_move, wait_timeout_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S):
+        try:
+            have_moved = comes_true(all_move, wait_timeout_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S)
+        except StreamGroupsError:
+            # The poll can have failed after it has written that these have paused.
+            self._stopped |= self._participant.paused & place.owned.keys()
+            raise
+        if not have_moved:
             logger.info(
                 "Offset reset of group '%s': %s not read until the other members have paused",
                 self._group_id,
@@ -252,7 +259,7 @@ class ResetParticipation(Resets):
         except StreamGroupsError as e:
             # A rejected login is another error: it can be an outage.
             if isinstance(e, NotAuthorized) and not self._had_access:
-                self._off = True
+                self._off, self._stopped = True, frozenset()
                 logger.warning("The offsets of group '%s' cannot be reset while this query runs: %s", self._group_id, e)
             else:
                 self._retry_later(e)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
 from streamgroups.errors import BrokerUnreachable, LoginRejected, NotAuthorized, StreamGroupsError
+from streamgroups.fakes import FakeAdmin
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
@@ -204,6 +208,35 @@ class TestSeveralQueries:
         assert bob.batch() == [f"{in_flight[0].topic_partition}[15,17)"]
         assert alice.batch() == [f"flights-{1 - in_flight[0].topic_partition.partition}[15,17)"]
         assert not reads_at_old_places([*alice.history.events, *bob.history.events])
+
+    def test_S6_a_partition_is_not_read_if_the_poll_fails_after_its_pause_was_written(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        world.produce(20, 20)
+        alice, bob = (Run(world, name, TWO_A_TIME).start() for name in ("alice", "bob"))
+        for _ in range(2):
+            alice.batch()
+            bob.batch()
+        world.group.settle()
+        (of_alice,) = (p for p, name in world.group.owners().items() if name == "alice")
+        (of_bob,) = (p for p, name in world.group.owners().items() if name == "bob")
+        world.clock.advance(250)
+        id_ = world.order(15, 15)
+        with monkeypatch.context() as patch:
+            read = world.metadata_store.read
+
+            def away(group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+                if world.resets.entries("airline", [of_alice])[of_alice].stopped == id_:
+                    raise BrokerUnreachable("No answer.", remedy="Wait.")
+                return read(group_id, partitions)
+
+            patch.setattr(world.metadata_store, "read", away)
+            patch.setattr(world.resets, "_metadata_store", AdminMetadataStore(FakeAdmin(world.cluster)))
+            assert alice.batch() is None
+            assert f"stay paused for a reset: {of_alice}." in caplog.text
+        assert bob.batch() == [f"{of_bob}[15,17)"], "alice has paused"
+        world.clock.advance(30_000)
+        assert alice.batch() == [f"{of_alice}[15,17)"]
 
     def test_S6_the_entries_of_a_zombie_do_not_count(self) -> None:
         world = World(3)
