@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,7 @@ from streamgroups.event_time.time_entries import decode_partition, encode_partit
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.fakes import FakeClock
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.bridge import rpc
 from streamgroups_spark.bridge.punctuation_options import options_of
 from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource, TimeReader
@@ -46,8 +48,12 @@ class Stream:
         self.group_id, self.watermark, self.cluster_id = group_id, watermark, cluster_id
         self.settings = TimeSettings(Generation() if generates else None, import_from)
         self.requested: list[TimeRequest] = []
+        #: A process that is stopped, or waits for a broker, does not answer until this is set.
+        self.responds = threading.Event()
+        self.responds.set()
 
     def answer(self, question: Any) -> TimeReply | str | None:
+        self.responds.wait(30)
         if isinstance(question, ClusterRequest):
             is_meant = question.reported_as in (self.group_id, f"{self.group_id}@{self.cluster_id}")
             return self.cluster_id if is_meant else None
@@ -197,6 +203,79 @@ def test_of_several_members_the_one_that_asserts_least_counts() -> None:
     with session(Stream("trades", At(5_000)), Stream("trades", At(3_000))) as name:
         source = reader(name, "trades")
         assert times_ms(source.read(source.initialOffset())[0]) == [2_999]
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc, "_RETRY_TIMEOUT_S", 0.5)
+
+
+@pytest.mark.usefixtures("_impatient")
+class TestAProcessThatDoesNotRespond:
+    """Its partitions count: the minimum over the other processes of the session can be too high."""
+
+    @pytest.mark.parametrize("silent", [0, 1], ids=["its own source", "another query of the group"])
+    def test_W2_the_watermark_does_not_advance_without_a_source_of_the_group(
+        self, silent: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        streams = Stream("trades", At(1_000)), Stream("trades", At(9_000_000))
+        with session(*streams) as name:
+            source = reader(name, "trades")
+            end = source.read(source.initialOffset())[1]
+            slow, fast = streams[silent], streams[1 - silent]
+            slow.watermark, fast.watermark = At(2_000), At(9_000_000)
+            slow.responds.clear()
+            for _ in range(2):
+                assert source.read(end)[1] == end
+            assert caplog.text.count("The watermark of group 'trades' does not advance until") == 1
+            assert f"until the processes {silent} of this Spark session respond" in caplog.text
+            slow.responds.set()
+            assert times_ms(source.read(end)[0]) == [1_999]
+            assert all(it.asserted != At(9_000_000) for it in fast.requested), "no source advances to it"
+
+    def test_W2_a_process_of_another_group_does_not_hold_the_watermark_back(self) -> None:
+        trades, prices = Stream("trades", At(1_000)), Stream("prices", At(1))
+        with session(trades, prices) as name:
+            source = reader(name, "trades")
+            end = source.read(source.initialOffset())[1]
+            prices.responds.clear()
+            trades.watermark = At(2_000)
+            assert times_ms(source.read(end)[0]) == [1_999]
+            prices.responds.set()
+
+    def test_W2_a_process_that_never_responded_can_read_for_the_group(self) -> None:
+        trades, unknown = Stream("trades", At(1_000)), Stream("trades", At(1))
+        unknown.responds.clear()
+        with session(trades, unknown) as name:
+            source = reader(name, "trades")
+            assert source.read(source.initialOffset())[1] == source.initialOffset()
+            unknown.responds.set()
+
+    def test_W10_an_imported_watermark_does_not_advance_without_a_source_of_its_group(self) -> None:
+        """The watermark of the own records does (no batch waits for the other group)."""
+        prices = Stream("prices", At(1_000))
+        trades = Stream("trades", At(500)), Stream("trades", At(9_000_000))
+        with session(prices, *trades) as name:
+            source = reader(name, "prices", importFrom="trades")
+            rows, end = source.read(source.initialOffset())
+            assert times_ms(rows) == [999]
+            trades[0].responds.clear()
+            prices.watermark = At(3_000)
+            assert times_ms(source.read(end)[0]) == [2_999]
+            trades[0].responds.set()
+
+
+def test_W2_the_watermark_does_not_advance_after_the_end_of_its_own_source() -> None:
+    """Its process was killed, and Spark has not noticed it yet. The other query can be ahead of its partitions."""
+    own, other = Stream("trades", At(1_000)), Stream("trades", At(9_000_000))
+    with session() as name, ExitStack() as stack:
+        first = SessionServer(name, "own", own.answer)
+        source = reader(name, "trades")
+        end = source.read(source.initialOffset())[1]
+        stack.callback(SessionServer(name, "other", other.answer).close)
+        assert source.read(end)[1] == end
+        first.close()
+        assert source.read(end)[1] == end
 
 
 def test_no_query_is_running_yet() -> None:

@@ -26,9 +26,11 @@ from streamgroups_spark.bridge import rpc
 from streamgroups_spark.bridge.dataclass_json import to_json
 from streamgroups_spark.bridge.rpc import (
     USER,
+    Replies,
     SessionServer,
     directory_of,
     request_all,
+    request_each,
     request_source,
     request_user,
     task_directory_of,
@@ -394,6 +396,8 @@ def test_a_stopped_process_does_not_respond(session: str, monkeypatch: pytest.Mo
         stopped.bind(str(directory_of(session) / "stopped"))
         stopped.listen()
         assert request_all(session, REQUEST) == []
+        with closing(SessionServer(session, "a", lambda _: True)), closing(SessionServer(session, "b", lambda _: None)):
+            assert request_each(session, REQUEST) == Replies({"a": True, "b": None}, frozenset({"stopped"}))
 
 
 def test_another_process_can_remove_a_directory_while_it_is_listed(

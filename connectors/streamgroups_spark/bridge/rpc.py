@@ -245,6 +245,8 @@ def request_source(session: str, end: Mapping[str, Any], request: Any) -> Any:
 def request_all(session: str, request: Any, *, timeout_s: float | None = None) -> list[Any]:
     """Sends a request to all processes that listen in a session at once, and returns all replies except ``None``.
 
+    A process that does not respond is left out. See :func:`request_each`.
+
     Args:
         session: the session.
         request: one of ``messages.unions``.
@@ -253,13 +255,43 @@ def request_all(session: str, request: Any, *, timeout_s: float | None = None) -
     Raises:
         StreamGroupsError: if a process replied with one.
     """
+    replies = request_each(session, request, timeout_s=timeout_s).by_address.values()
+    return [reply for reply in replies if reply is not None]
 
-    requests = [_Sent(partial(_reply_of, path, session, request, timeout_s)) for path in _named(session)]
-    for sent in requests[1:]:
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """The replies of the processes of a session to a request.
+
+    Args:
+        by_address: the reply of each process. ``None``: the request is for another process.
+        missing: the addresses of the processes that listen, and did not reply.
+    """
+
+    by_address: Mapping[str, Any]
+    missing: frozenset[str]
+
+
+def request_each(session: str, request: Any, *, timeout_s: float | None = None) -> Replies:
+    """Sends a request to all processes that listen in a session at once, and returns the replies and the missing ones.
+
+    Args:
+        session: the session.
+        request: one of ``messages.unions``.
+        timeout_s: how long to wait for the replies, in seconds. Default: 10.
+
+    Raises:
+        StreamGroupsError: if a process replied with one.
+    """
+    requests = {path.name: _Sent(partial(_reply_of, path, session, request, timeout_s)) for path in _named(session)}
+    in_order = list(requests.values())
+    for sent in in_order[1:]:
         sent.start()
-    for sent in requests[:1]:
+    for sent in in_order[:1]:
         sent.run()
-    return [reply for reply in (_warned(sent.reply()) for sent in requests) if reply is not None]
+    replies = {address: sent.reply() for address, sent in requests.items()}
+    missing = frozenset(address for address, reply in replies.items() if reply is not None and _warned(reply) is None)
+    return Replies({address: it for address, it in replies.items() if address not in missing}, missing)
 
 
 class _Sent:

@@ -7,13 +7,16 @@ rows are created on the driver and need no Python task. Source: SEMANTICS W10, W
 ``SimpleDataSourceStreamReader`` and ``EventTimeWatermark``.
 
 A stream that imports a watermark follows the running queries of this application at once. Each reply names the group that
-its stream imports from. So only streams that run now count, with their current settings.
+its stream imports from. So only streams that run now count, with their current settings. A process that does not respond can
+read for the group too, so the watermark does not advance without its reply.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -22,21 +25,16 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamgroups.checkpoints.spark_kafka import PUNCTUATIONS
 from streamgroups.event_time.imported_watermark import check_imports
+from streamgroups.event_time.reported_watermarks import reported_watermark, unknown_sources
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.watermark import (
-    NOT_YET,
-    At,
-    Watermark,
-    decode_watermark,
-    earliest,
-    encode_watermark,
-    latest,
-)
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, decode_watermark, encode_watermark, latest
 from streamgroups_spark.bridge.punctuation_options import SPARK_LATE_MS, delay_in_spark_ms, stream_time
-from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.bridge.rpc import request_each
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.spark_api import SupportsTriggerAvailableNow
 from streamgroups_spark.messages.time import ClusterRequest, StreamTime, TimeReply, TimeRequest
+
+logger = logging.getLogger(__name__)
 
 #: Spark polls an idle source every 10 ms.
 _POLL_INTERVAL_S = 0.04
@@ -65,6 +63,29 @@ class TimeDataSource(DataSource):
         return TimeReader(self.session, stream_time(self.options))
 
 
+@dataclass(frozen=True, slots=True)
+class _GroupReplies:
+    """The replies about a group.
+
+    Args:
+        by_address: the reply of each source that reads for it.
+        unknown: the processes without a reply that can read for it.
+    """
+
+    by_address: dict[str, TimeReply]
+    unknown: frozenset[str]
+
+    def watermark(self, own: frozenset[str] | None = None) -> Watermark:
+        """See :func:`reported_watermark`."""
+        watermarks = {address: reply.state.watermark for address, reply in self.by_address.items()}
+        return reported_watermark(watermarks, self.unknown, own)
+
+    @property
+    def settings(self) -> TimeSettings:
+        """The settings of the group. All its queries in a session have the same ones."""
+        return next(iter(self.by_address.values())).settings
+
+
 class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
     """Requests the watermark and returns it as punctuations.
 
@@ -77,6 +98,11 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
     def __init__(self, session: str, stream: StreamTime, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._session, self._stream, self._clock_s = session, stream, clock_s
         self._cluster_id: str | None = None
+        #: The processes that have replied for the stream. One of them is its source. The others run the same DataFrame.
+        self._own: frozenset[str] = frozenset()
+        #: The processes that do not read for a group, and those without a reply after their warning.
+        self._others: dict[str, set[str]] = {}
+        self._warned: dict[str, frozenset[str]] = {}
         self._in_vain_s: float | None = None
         self._until_now = False
 
@@ -128,16 +154,17 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
         """The watermark of the stream and of the streams that it follows. It never decreases."""
         if self._cluster_id is None:
             # It is the same for the whole run. Without it, a group of the same name in another cluster would reply too.
-            replies = request_all(self._session, ClusterRequest(self._stream.reported_as))
-            self._cluster_id = next(iter(replies), None)
+            found = request_each(self._session, ClusterRequest(self._stream.reported_as)).by_address
+            replies = {address: reply for address, reply in found.items() if reply is not None}
+            self._own, self._cluster_id = frozenset(replies), next(iter(replies.values()), None)
             if self._cluster_id is None:
-                # The source of the records has not started.
+                # The source of the records has not started, or does not respond.
                 return before
-        asserted = latest(before, *(_earliest(replies) for replies in self._followed().values()))
+        asserted = latest(before, *(it.watermark() for it in self._followed().values()))
         own = self._request(self._stream.group_id, asserted, self._stream.settings)
-        return latest(asserted, _earliest(own))
+        return latest(asserted, own.watermark(self._own))
 
-    def _followed(self) -> dict[str, list[TimeReply]]:
+    def _followed(self) -> dict[str, _GroupReplies]:
         """The replies of the group that the stream imports from, of the group that this one imports from, and so on.
 
         A group without a running query in this session ends the chain.
@@ -145,25 +172,31 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
         Raises:
             InvalidOption: see :func:`check_imports`.
         """
-        stream, found = self._stream, dict[str, list[TimeReply]]()
+        stream, found = self._stream, dict[str, _GroupReplies]()
         group_id = stream.settings.import_from
         while group_id is not None and group_id not in (stream.group_id, *found):
             replies = self._request(group_id, NOT_YET)
-            if not replies:
+            if not replies.by_address:
                 break
             found[group_id] = replies
-            # All queries of a group in a session have the same settings.
-            group_id = replies[0].settings.import_from
+            group_id = replies.settings.import_from
         check_imports(
             stream.group_id,
-            {stream.group_id: stream.settings, **{name: replies[0].settings for name, replies in found.items()}},
+            {stream.group_id: stream.settings, **{name: replies.settings for name, replies in found.items()}},
         )
         return found
 
-    def _request(self, group_id: str, asserted: Watermark, settings: TimeSettings | None = None) -> list[TimeReply]:
-        return request_all(self._session, TimeRequest(group_id, asserted, settings, self._cluster_id))
-
-
-def _earliest(replies: Iterable[TimeReply]) -> Watermark:
-    # Several queries of this session can share the group, and a stopped one still answers for a moment.
-    return earliest(*(reply.state.watermark for reply in replies))
+    def _request(self, group_id: str, asserted: Watermark, settings: TimeSettings | None = None) -> _GroupReplies:
+        found = request_each(self._session, TimeRequest(group_id, asserted, settings, self._cluster_id))
+        others = self._others.setdefault(group_id, set())
+        others |= {address for address, reply in found.by_address.items() if reply is None}
+        unknown = unknown_sources(found.missing, others)
+        if unknown - self._warned.get(group_id, frozenset()):
+            logger.warning(
+                "The watermark of group '%s' does not advance until the processes %s of this Spark session respond: they can "
+                "read for the group. If they are stopped, continue or end them",
+                group_id,
+                ", ".join(sorted(unknown)),
+            )
+        self._warned[group_id] = unknown
+        return _GroupReplies({at: it for at, it in found.by_address.items() if it is not None}, unknown)
