@@ -332,7 +332,10 @@ class AggregateOverflow(StreamGroupsError):
 
 
 class QueryUnknown(StreamGroupsError):
-    """The process that started a query does not report whether it keeps state, and where its checkpoint is."""
+    """The process that started a query does not respond, or does not report what its source needs.
+
+    Such are the operators with state, the checkpoint, the sink, and the reports of tasks.
+    """
 
     retriable = True
 

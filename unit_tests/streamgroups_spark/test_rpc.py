@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups.errors import FencedMember, QueryUnknown, StreamGroupsError
 from streamgroups_spark.bridge import rpc
 from streamgroups_spark.bridge.dataclass_json import to_json
 from streamgroups_spark.bridge.rpc import (
@@ -368,8 +368,9 @@ def test_no_listener_and_no_answer_are_distinguished(session: str, monkeypatch: 
     with socket.socket(socket.AF_UNIX) as stopped:
         stopped.bind(str(directory_of(session) / USER))
         stopped.listen()
-        with pytest.raises(StreamGroupsError, match=r"does not respond: no response from user within"):
+        with pytest.raises(QueryUnknown, match=r"does not respond: no response from user within") as raised:
             request_user(session, REQUEST, is_needed=True)
+        assert raised.value.retriable
         assert request_user(session, REQUEST) is None
     (directory_of(session) / USER).unlink()
 

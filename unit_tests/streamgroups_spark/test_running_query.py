@@ -1,20 +1,30 @@
-"""S8, X4: the process of a source at its stop, and the facts of its batches."""
+"""S8, S13, X4: the process of a source at its start and its stop, and the facts of its batches."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from streamgroups.errors import InvalidOption, QueryUnknown
 from streamgroups.event_time.watermark import NOT_YET
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from streamgroups_spark.bridge import rpc
+from streamgroups_spark.bridge.rpc import USER, SessionServer
+from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_spark.messages.batch import BatchFacts, BatchRequest, BatchWritten, CommittedReply, CommittedRequest
 from streamgroups_spark.messages.time import ClusterRequest, ExplanationRequest, TimeRequest
+from streamgroups_spark.session import new_session
 from streamgroups_spark.source.running_query import RunningQuery
+from streamgroups_spark.source.source_options import parse
 
 
 def test_S8_a_source_that_stops_closes_its_socket_before_it_leaves_its_group() -> None:
@@ -90,3 +100,59 @@ def test_W10_a_source_replies_with_its_cluster_to_the_punctuations_of_its_own_st
 def test_X7_only_the_source_of_a_batch_replies_with_the_committed_offsets(first: RunningQuery) -> None:
     assert first._answer(CommittedRequest({"n": 3}, (P0,))) == CommittedReply({P0: 7})
     assert first._answer(CommittedRequest({"n": 3, "cluster": "second"}, (P0,))) is None
+
+
+def starting(session: str, membership: str) -> RunningQuery:
+    """A query at its start."""
+    options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
+    query = RunningQuery.__new__(RunningQuery)
+    query._options = parse({**options, "membership": membership}, streaming=True)
+    query._group_id, query._session, query._process_ids = "board", session, frozenset({1, 2})
+    return query
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A session in a directory with a short name, whose requests time out soon."""
+    monkeypatch.setattr(rpc, "_RETRY_TIMEOUT_S", 0.3)
+    with TemporaryDirectory() as directory:
+        monkeypatch.setattr("tempfile.tempdir", directory)
+        yield new_session()
+
+
+@pytest.mark.parametrize("membership", ["exclusive", "shared"])
+@pytest.mark.parametrize("failure", ["no reply", "an error of the JVM"])
+def test_S14_F5_a_query_does_not_start_without_the_facts_of_a_registered_session(
+    session: str, membership: str, failure: str
+) -> None:
+    """Without them it would have no event time, no states, and no protection of its output."""
+    released = threading.Event()
+
+    def answer(_: object) -> None:
+        if failure == "no reply":
+            released.wait(30)
+        raise OSError("Answer from Java side is empty")
+
+    with closing(SessionServer(session, USER, answer)):
+        with pytest.raises(
+            QueryUnknown, match=r"does not respond|query of group 'board' does not report its facts: .*OSError"
+        ) as raised:
+            starting(session, membership)._query_facts()
+        released.set()
+    assert raised.value.retriable
+    assert "tart the query again" in raised.value.remedy
+
+
+def test_an_error_of_the_facts_keeps_its_class(session: str) -> None:
+    def reject(_: object) -> None:
+        raise InvalidOption("Two watermarks.", remedy="Use one.")
+
+    with closing(SessionServer(session, USER, reject)), pytest.raises(InvalidOption, match="Two watermarks"):
+        starting(session, "exclusive")._query_facts()
+
+
+@pytest.mark.skipif(not FEATURES.passes_start, reason="PySpark before 4.2")
+def test_S13_an_exclusive_query_of_a_session_that_is_not_registered_starts(session: str) -> None:
+    assert starting(session, "exclusive")._query_facts() is None
+    with pytest.raises(QueryUnknown, match=r"Call sg\.register"):
+        starting(session, "shared")._query_facts()

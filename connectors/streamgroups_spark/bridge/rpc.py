@@ -25,7 +25,7 @@ from typing import Any
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
-from streamgroups.errors import StreamGroupsError
+from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups_spark.bridge.dataclass_json import from_json, to_json
 from streamgroups_spark.bridge.sockets import Server, call
 from streamgroups_spark.messages.unions import Reply, Request
@@ -204,13 +204,14 @@ def request_user(session: str, request: Any, *, is_needed: bool = False) -> Any:
         The reply. ``None`` without one, and if no such process listens: the session is not registered there.
 
     Raises:
-        StreamGroupsError: if the process replied with one. With ``is_needed`` also if it did not reply.
+        StreamGroupsError: if the process replied with one.
+        QueryUnknown: with ``is_needed``, if the process did not reply.
     """
     reply = _reply_of(directory_of(session) / USER, session, request)
     if not isinstance(reply, _NoReply):
         return reply
     if is_needed:
-        raise StreamGroupsError(
+        raise QueryUnknown(
             f"The process of this Spark session does not respond: {reply.why}.",
             remedy=(
                 "The process is stopped, overloaded or hangs. Start the query again. If that fails too, "

@@ -9,7 +9,6 @@ The start of a query waits for this import. Imports that only some queries need 
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
@@ -86,8 +85,6 @@ from streamgroups_spark.source.source_watermark import imported_time
 if TYPE_CHECKING:
     from streamgroups_spark.source.source_watermark import QueryTime
 
-logger = logging.getLogger(__name__)
-
 #: librdkafka's default for ``max.poll.interval.ms``.
 _REBALANCE_TIMEOUT_MS = 300_000
 #: librdkafka's default for ``session.timeout.ms``, and the broker's under KIP-848.
@@ -110,7 +107,8 @@ class RunningQuery:
     Raises:
         InvalidOption: if the query keeps state of a stream that it shares (SEMANTICS S9), or an option needs event times
             that the query does not have (SEMANTICS W16).
-        QueryUnknown: if it shares the stream, and the process that started it does not report whether it is stateful.
+        QueryUnknown: if the process that started it does not respond, or if it shares the stream and this process does not report
+            whether it is stateful.
     """
 
     def __init__(
@@ -130,7 +128,7 @@ class RunningQuery:
             f"streamgroups-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
         )
         facts = self._query_facts()
-        #: The facts about the query. ``None`` if they are unavailable.
+        #: The facts about the query. ``None`` if the session is not registered.
         self.facts = facts
         self._checkpoint = None if facts is None else facts.checkpoint
         self._sink = self._ledger_sink()
@@ -245,18 +243,21 @@ class RunningQuery:
     def _query_facts(self) -> QueryFacts | None:
         """Returns the facts about the query after a check of its state.
 
-        ``None`` if they are unavailable and not required.
+        ``None`` for a query that may start without them: it is exclusive, and its session is not registered. A registered session
+        must report them: they decide about event time, states, and the protection of its output (SEMANTICS F5, S14).
         """
         request = QueryRequest(self._process_ids, self._group_id)
-        facts: QueryFacts | None = None
-        # Before Spark 4.2 the reader depends on the trigger.
-        is_needed = self._options.is_shared or not FEATURES.passes_start
         try:
-            facts = request_user(self._session, request, is_needed=is_needed)
+            facts: QueryFacts | None = request_user(self._session, request, is_needed=True)
         except StreamGroupsError as e:
-            if is_needed:
+            if type(e) is not StreamGroupsError:
                 raise
-            logger.warning("Information about the query of group '%s' is not available: %s", self._group_id, e)
+            # An error of Spark's JVM, which can pass.
+            raise QueryUnknown(
+                f"The process that started the query of group '{self._group_id}' does not report its facts: {e.what}",
+                remedy=f"Start the query again. {e.remedy}",
+                group=self._group_id,
+            ) from e
         if facts is not None:
             check_state(self._options, facts.operators, facts.unknown_operators)
         elif not FEATURES.passes_start:
