@@ -153,10 +153,12 @@ class MemberState:
                 self._record(MemberEvent(Kind.FINISHED, offsets=to_commit, batch=number))
             self._step(batch_lease.Finished(number))
             self._rewound = {}
-            is_written = self._written == number
+            # Spark finishes a batch only after its sink has committed it, so a batch that a sink was given is written. The report of
+            # the sink can be lost. A commit without the mark of the sink would then hide that the output is written.
+            is_written = number in (self._written, self._given_to_sink)
             if is_written:
                 self._sinks.update(to_commit)
-            if is_written and not self._doubtful:
+            if is_written and to_commit and not self._doubtful:
                 # The sink has committed these offsets to the group. In doubt, the member repeats the commit with the
                 # mark of the sink: the response shows whether it is fenced.
                 self._record(MemberEvent(Kind.COMMITTED, offsets=to_commit))
