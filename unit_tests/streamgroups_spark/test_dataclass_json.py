@@ -80,7 +80,7 @@ STATE = SourceTime(
         FiguresRequest(),
         LedgerRequest("board", None),
         LedgerRequest("board", "file:/tmp/é"),
-        ObservationsRequest("board", (RANGE, RANGE)),
+        ObservationsRequest("board", (RANGE, RANGE), "1f3a9c2b7d10", 3),
         QueryRequest(frozenset(), "board"),
         TimeRequest("board", NOT_YET),
         TimeRequest("board", At(-5), TimeSettings(Generation(Records(10)))),

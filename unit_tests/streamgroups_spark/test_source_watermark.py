@@ -18,6 +18,7 @@ from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.stored_time import time_in_entries
 from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.event_time.time_entries import write_entry
+from streamgroups.event_time.unreported_batches import still_current
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Owned
@@ -82,10 +83,10 @@ class TestWhileItRuns:
 
     def test_W2_only_a_batch_that_is_finished_counts(self) -> None:
         """Spark plans the next batch before it reports that the previous one is done."""
-        requested: list[tuple[OffsetRange, ...]] = []
+        requested: list[InFlight] = []
 
-        def seen(ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
-            requested.append(ranges)
+        def seen(batch: InFlight) -> list[TaskObservation]:
+            requested.append(batch)
             return [TaskObservation(tp(0), 0, 1, 900)]
 
         time = QueryTime("alice", "airline", AS_READ, seen, NoMetadata(), None, lambda: 0)
@@ -94,7 +95,7 @@ class TestWhileItRuns:
         time.finished(membership, 1)
         assert requested == []
         time.finished(membership, 2)
-        assert requested == [ranges]
+        assert requested == [InFlight(2, ranges)]
 
     def test_O3_who_watches_the_group_sees_what_holds_time_back(self, world: World) -> None:
         run = Run(world, "alice", time=IDLE).start()
@@ -173,6 +174,92 @@ class TestWhileItRuns:
         assert run.time is not None
         with pytest.raises(InvalidOption, match="Two queries of this session read for group 'airline'"):
             run.time.reply_to(TimeRequest("airline", NOT_YET, IDLE))
+
+
+class TestWhileTheUsersProcessDoesNotRespond:
+    """It has the observations of the tasks. None of them is lost, and the query reads on."""
+
+    def test_W1_the_watermark_waits_for_the_event_times_of_the_last_batch(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        run = Run(world, "alice", time=AS_READ).start()
+        happen(world, 0, 100)
+        happen(world, 1, 100)
+        read_all(run)
+        happen(world, 0, 200)
+        happen(world, 1, 300)
+        run.is_user_stalled = True
+        run.batch()
+        happen(world, 0, 400)
+        assert run.batch() == ["flights-0[2,3)"], "the query reads on"
+        run.batch()
+        assert (watermark(run), recorded(world, 0, 0)[0], world.committed()) == (At(100), At(100), {0: 3, 1: 2})
+        assert caplog.text.count("The watermark of group 'airline' does not advance until the event times") == 1
+        run.is_user_stalled = False
+        world.clock.advance(1_000)
+        assert run.batch() is None, "no new record is necessary"
+        assert (watermark(run), recorded(world, 0, 0)[0]) == (At(300), At(300))
+
+    def test_W8_the_records_of_each_batch_are_counted(self, world: World) -> None:
+        run = Run(world, "alice", time=TimeSettings(Generation(Records(3)))).start()
+        for ms in (100, 101, 102):
+            happen(world, 0, ms)
+            happen(world, 1, ms)
+            run.is_user_stalled = ms != 102
+            run.batch()
+        world.clock.advance(1_000)
+        run.batch()
+        assert watermark(run) == At(102)
+
+    def test_W3_a_partition_does_not_become_idle_meanwhile(self, world: World) -> None:
+        run = Run(world, "alice", time=IDLE).start()
+        happen(world, 0, 100)
+        happen(world, 1, 100)
+        read_all(run)
+        happen(world, 1, 300)
+        world.clock.advance(5_000)
+        happen(world, 0, 150)
+        run.is_user_stalled = True
+        run.batch()
+        happen(world, 1, 900)
+        for _ in range(4):
+            run.batch()
+            world.clock.advance(5_000)
+        assert watermark(run) == At(100)
+        run.is_user_stalled = False
+        run.batch()
+        assert watermark(run) == At(150), "idleness begins with the observation"
+        world.clock.advance(5_000)
+        run.batch()
+        assert watermark(run) == At(900)
+
+    def test_W2_a_partition_that_was_reset_meanwhile_keeps_no_later_time(self, world: World) -> None:
+        run = Run(world, "alice", Settings(limits=Limits(max_offsets=2)), time=AS_READ).start()
+        happen(world, 0, 50)
+        happen(world, 1, 100)
+        read_all(run)
+        happen(world, 0, 900)
+        happen(world, 1, 900)
+        run.is_user_stalled = True
+        run.batch()
+        world.order(1, 1)
+        seen: list[Watermark] = []
+        for _ in range(6):
+            world.clock.advance(5_000)
+            run.batch()
+            seen.append(watermark(run))
+            run.is_user_stalled = False
+        assert seen[0] == At(50)
+        assert seen[-1] == At(900)
+
+    def test_a_partition_that_another_member_has_read_meanwhile_has_its_time(self) -> None:
+        batches = (
+            InFlight(1, (OffsetRange(tp(0), 5, 9), OffsetRange(tp(1), 5, 9))),
+            InFlight(2, (OffsetRange(tp(0), 9, 12),)),
+        )
+        for position, expected in ((4, ()), (5, (0,)), (9, (0,)), (12, (0,)), (13, ())):
+            found = still_current(batches[0], batches[1:], {tp(0): position})
+            assert tuple(r.topic_partition.partition for r in found) == expected
 
 
 class TestThatItTravels:

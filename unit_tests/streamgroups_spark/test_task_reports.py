@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.errors import StateMissing, StreamGroupsError
+from streamgroups.errors import QueryUnknown, StateMissing, StreamGroupsError
+from streamgroups.event_time.observations import TaskObservation
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.supervision.policy import NEVER_PASS
 from streamgroups_spark.bridge.rpc import USER, SessionServer
-from streamgroups_spark.bridge.task_reports import request_reports
+from streamgroups_spark.bridge.task_reports import ObservationStore, request_observations, request_reports
 from streamgroups_spark.messages.query import ReportedStates
+from streamgroups_spark.messages.time import Observations, ObservationsRequest
 from streamgroups_spark.session import new_session
 
 
@@ -33,3 +36,43 @@ def test_the_reports_are_those_of_the_users_process(session: str) -> None:
         assert request_reports(session, "run", 7) == []
     finally:
         server.close()
+
+
+P0 = TopicPartition("flights", 0)
+
+
+def request(batch: int, run_id: str = "1f3a", start: int = 5) -> ObservationsRequest:
+    return ObservationsRequest("trades", (OffsetRange(P0, start, start + 4),), run_id, batch)
+
+
+class TestObservedEventTimes:
+    def test_W1_a_reply_that_is_lost_is_repeated(self, session: str) -> None:
+        """The user's process can take longer than the request waits."""
+        store = ObservationStore()
+        store.keep([("trades", TaskObservation(P0, 5, 3, 700))])
+        server = SessionServer(session, USER, lambda it: Observations(tuple(store.reply_to(it))))
+        try:
+            for _ in range(2):
+                assert request_observations(session, request(3)) == (TaskObservation(P0, 5, 3, 700),)
+        finally:
+            server.close()
+
+    def test_W1_a_process_that_has_ended_is_no_batch_without_event_times(self, session: str) -> None:
+        with pytest.raises(QueryUnknown, match=r"does not run any more.* batch 3"):
+            request_observations(session, request(3))
+
+    def test_W2_a_later_batch_with_the_same_offsets_has_its_own_event_times(self) -> None:
+        """The group was reset, and perhaps the topic recreated."""
+        store = ObservationStore()
+        for batch, time_ms in ((3, 9_000), (4, 700)):
+            store.keep([("trades", TaskObservation(P0, 5, 1, time_ms))])
+            assert store.reply_to(request(batch)) == [TaskObservation(P0, 5, 1, time_ms)]
+        assert store.reply_to(request(4, "another run")) == []
+
+    def test_W1_a_delayed_request_for_an_earlier_batch_takes_nothing(self) -> None:
+        store = ObservationStore()
+        store.keep([("trades", TaskObservation(P0, 5, 1, 700)), ("trades", TaskObservation(P0, 9, 1, 800))])
+        assert len(store.reply_to(request(3))) == 1
+        assert len(store.reply_to(request(4, start=9))) == 1
+        assert store.reply_to(request(3)) == []
+        assert store.reply_to(request(4, start=9)) == [TaskObservation(P0, 9, 1, 800)]

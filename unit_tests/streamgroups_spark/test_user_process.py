@@ -43,7 +43,7 @@ def test_W2_a_run_does_not_use_the_event_times_of_a_batch_that_an_earlier_run_ha
     store.keep([("5f2c", earlier)])
     user_process._answer(REQUEST)
     store.keep([("5f2c", now)])
-    reply = user_process._answer(ObservationsRequest("5f2c", (OffsetRange(P0, 5, 9),)))
+    reply = user_process._answer(ObservationsRequest("5f2c", (OffsetRange(P0, 5, 9),), "1f3a", 3))
     assert isinstance(reply, Observations)
     assert (max(it.event_time_ms or 0 for it in reply.seen) == 9_000_000) == has_earlier
 

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from streamgroups.errors import StreamGroupsError
+from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups.event_time.observations import TaskObservation, merged
 from streamgroups.monitoring.member_reports import UnreadableWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -22,6 +22,7 @@ from streamgroups.query.operator_states import StateReport
 from streamgroups_spark.bridge.rpc import request_user
 from streamgroups_spark.messages.batch import OutputWritten
 from streamgroups_spark.messages.query import StateReportsRequest
+from streamgroups_spark.messages.time import Observations, ObservationsRequest
 
 ObservedTimes: TypeAlias = list[tuple[str, TaskObservation]]
 #: Counts by query id and name.
@@ -31,6 +32,8 @@ Counts: TypeAlias = Mapping[str, Mapping[str, int]]
 _MAX_SEEN = 10_000
 #: The limit of batches whose reports are kept. It is reached only if a source has ended and no longer takes them.
 _MAX_BATCHES = 1_000
+#: The limit of runs whose last reply is kept.
+_MAX_RUNS = 1_000
 #: The limit of counted partitions of members. Each run of a query is another member.
 _MAX_PLACES = 10_000
 
@@ -41,6 +44,8 @@ class ObservationStore:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, TopicPartition], dict[tuple[int, bool], TaskObservation]] = defaultdict(dict)
+        #: The last batch that each run has requested, and its observations: the reply can be lost.
+        self._replied: dict[tuple[str, str], tuple[int, list[TaskObservation]]] = {}
 
     def keep(self, reported: ObservedTimes) -> None:
         """Stores the observations of a task."""
@@ -53,6 +58,26 @@ class ObservationStore:
                 if len(kept) > _MAX_SEEN:
                     del kept[next(iter(kept))]
 
+    def reply_to(self, request: ObservationsRequest) -> list[TaskObservation]:
+        """Returns the observations of a batch. A repeated request for the last batch of a run returns them again.
+
+        >>> store, p0 = ObservationStore(), TopicPartition("flights", 0)
+        >>> store.keep([("trades", TaskObservation(p0, 5, 1, 700))])
+        >>> request = ObservationsRequest("trades", (OffsetRange(p0, 5, 9),), "1f3a", 3)
+        >>> len(store.reply_to(request)), len(store.reply_to(request))
+        (1, 1)
+        """
+        of_run = request.reported_as, request.run_id
+        with self._lock:
+            batch, seen = self._replied.pop(of_run, (-1, []))
+            if batch < request.batch:
+                batch, seen = request.batch, self._take(request.reported_as, request.ranges)
+            self._replied[of_run] = batch, seen
+            if len(self._replied) > _MAX_RUNS:
+                del self._replied[next(iter(self._replied))]
+            # An earlier batch was requested before, and the source has its reply: this request was delayed.
+            return list(seen) if batch == request.batch else []
+
     def take(self, reported_as: str, ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
         """Returns and removes the observations of these ranges. No later request includes them.
 
@@ -61,12 +86,15 @@ class ObservationStore:
         >>> len(store.take("trades", (OffsetRange(p0, 5, 9),))), len(store.take("trades", (OffsetRange(p0, 5, 9),)))
         (1, 0)
         """
-        taken = []
         with self._lock:
-            for r in ranges:
-                kept = self._seen.get((reported_as, r.topic_partition), {})
-                own = [(offset, of) for offset, of in kept if r.next_offset <= offset < r.end_offset]
-                taken += [kept.pop(key) for key in own]
+            return self._take(reported_as, ranges)
+
+    def _take(self, reported_as: str, ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
+        taken = []
+        for r in ranges:
+            kept = self._seen.get((reported_as, r.topic_partition), {})
+            own = [(offset, of) for offset, of in kept if r.next_offset <= offset < r.end_offset]
+            taken += [kept.pop(key) for key in own]
         return taken
 
     def discard(self, reported_as: str) -> None:
@@ -128,6 +156,25 @@ def request_reports(session: str, run_id: str, batch: int) -> list[StateReport]:
             remedy="Start the query again: it reads the batch again.",
         )
     return list(reply.reports)
+
+
+def request_observations(session: str, request: ObservationsRequest) -> tuple[TaskObservation, ...]:
+    """Returns the observations of the tasks of a batch.
+
+    Args:
+        session: the session of the source.
+        request: the request.
+
+    Raises:
+        QueryUnknown: if the user's process does not respond, or has ended. A repeated request has the same reply.
+    """
+    reply: Observations | None = request_user(session, request, is_needed=True)
+    if reply is None:
+        raise QueryUnknown(
+            f"The process that started the query does not run any more. It received the event times of batch {request.batch}.",
+            remedy="Start the query again.",
+        )
+    return reply.seen
 
 
 class UnreadableCounts:

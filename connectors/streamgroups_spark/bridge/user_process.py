@@ -70,7 +70,7 @@ def _answer(request: Any) -> Any:
     if (function := _answers.get(type(request))) is not None:
         return function(request)
     if isinstance(request, ObservationsRequest):
-        return Observations(tuple(SEEN.take(request.reported_as, request.ranges)))
+        return Observations(tuple(SEEN.reply_to(request)))
     if isinstance(request, StateReportsRequest):
         return ReportedStates(tuple(STATES.take(request.run_id, request.batch)))
     if isinstance(request, OutputWritten):

@@ -43,17 +43,21 @@ class StreamTime:
 
 @dataclass(frozen=True, slots=True)
 class ObservationsRequest:
-    """Requests the observed event times of these ranges. It is sent once, after their batch.
+    """Requests the observed event times of these ranges, after their batch. It is repeated until a reply arrives.
 
-    The reply is :class:`Observations`.
+    The reply is :class:`Observations`. A repeated request has the same reply. A run requests its batches in their order.
 
     Args:
         reported_as: the name under which tasks report event times.
         ranges: the ranges that the tasks have read.
+        run_id: the id of the run of the source.
+        batch: the number of the batch.
     """
 
     reported_as: str
     ranges: tuple[OffsetRange, ...]
+    run_id: str
+    batch: int
 
 
 @dataclass(frozen=True, slots=True)

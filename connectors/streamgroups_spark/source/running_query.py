@@ -13,7 +13,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,10 @@ from streamgroups.groups.batch_lease import LeaseLimits, lease_limits
 from streamgroups.groups.exclusive_membership import deleted_partitions
 from streamgroups.groups.history import no_history
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.groups.membership import Owned
+from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import Partitions
 from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, WaitingPartitions
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, FirstPositions, Member, MetadataStore, Recorder
 from streamgroups.query.continuity import REFRESH_MS
 from streamgroups.query.micro_batches import MicroBatches
@@ -70,7 +70,6 @@ from streamgroups_spark.messages.query import QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import (
     ClusterRequest,
     ExplanationRequest,
-    Observations,
     ObservationsRequest,
     StreamTime,
     TimeRequest,
@@ -154,7 +153,7 @@ class RunningQuery:
         self._imported = imported_time(options, facts, self._cluster, in_background)
         self._states = self._batch_states(facts, run_id)
         self._stream = None if facts is None else facts.time
-        self._time = None if self._stream is None else self._query_time(self._stream, metadata_store)
+        self._time = None if self._stream is None else self._query_time(self._stream, metadata_store, run_id)
         self._refresh_ms = int(options.client.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
         self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
         self.last_batch = LastBatch(session, self._process_ids, self._checkpoint)
@@ -296,13 +295,14 @@ class RunningQuery:
         states.rejects_added = self._options.states.on_added_partitions is OnAddedPartitions.FAIL
         return states
 
-    def _query_time(self, stream: StreamTime, metadata_store: MetadataStore) -> QueryTime:
+    def _query_time(self, stream: StreamTime, metadata_store: MetadataStore, run_id: str) -> QueryTime:
+        from streamgroups_spark.bridge.task_reports import request_observations
         from streamgroups_spark.source.source_watermark import QueryTime
 
-        def seen(ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
-            request = ObservationsRequest(stream.reported_as, ranges)
-            reply: Observations | None = request_user(self._session, request)
-            return [] if reply is None else list(reply.seen)
+        def seen(batch: InFlight) -> Sequence[TaskObservation]:
+            return request_observations(
+                self._session, ObservationsRequest(stream.reported_as, batch.ranges, run_id, batch.number)
+            )
 
         log = self._cluster if self._options.client.isolation_level == "read_committed" else None
         return QueryTime(

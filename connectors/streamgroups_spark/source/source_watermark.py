@@ -8,7 +8,8 @@ docs/architecture.rst, "Event time".
 
 The time of a partition is stored in a metadata group before its offsets are committed. The next owner reads it, which
 is another query, or this one after a restart. If an entry cannot be written or read, the watermark advances later than
-necessary.
+necessary. If the user's process does not return the observations of a batch, the watermark waits for them
+(:mod:`streamgroups.event_time.unreported_batches`). They are lost only if the query ends before.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from streamgroups.coordination.reset_protocol import event_time_group_of
-from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.errors import InvalidOption, QueryUnknown, StreamGroupsError
 from streamgroups.event_time.observations import Observation, TaskObservation, observations
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import (
@@ -30,10 +31,11 @@ from streamgroups.event_time.source_time import (
     remove_partitions,
 )
 from streamgroups.event_time.time_entries import came_in, read_time, time_of_assigned, write_entry
+from streamgroups.event_time.unreported_batches import still_current
 from streamgroups.event_time.watermark import At, latest
-from streamgroups.groups.membership import Membership
+from streamgroups.groups.membership import InFlight, Membership
 from streamgroups.metadata_entries import read_entries
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster, Committed, MetadataStore
 from streamgroups.query.alignment import EventTimes
 from streamgroups.query.available_offsets import Start
@@ -52,6 +54,8 @@ logger = logging.getLogger(__name__)
 _POLL_EVERY_MS = 200
 #: The pause after a failed request to the metadata store.
 _BACK_OFF_MS = 30_000
+#: The minimum interval between two requests for the same observations, unless another batch has ended.
+_AGAIN_MS = 1_000
 #: How long a read of another group is retried.
 _RETRY_TIMEOUT_S = 5.0
 
@@ -63,7 +67,8 @@ class QueryTime(Times):
         member: the name of the member.
         group_id: its group.
         settings: the event-time settings.
-        seen: returns the observations of the tasks of a batch. Called once for each batch.
+        seen: returns the observations of the tasks of a batch. Called for each batch, in their order, until it returns. Raises
+            ``QueryUnknown`` if they are not available now.
         metadata_store: the metadata entries of all groups. Not closed here.
         cluster: returns the end offsets of partitions, including open transactions. ``None`` if the query reads uncommitted
             records.
@@ -76,7 +81,7 @@ class QueryTime(Times):
         member: str,
         group_id: str,
         settings: TimeSettings,
-        seen: Callable[[tuple[OffsetRange, ...]], Iterable[TaskObservation]],
+        seen: Callable[[InFlight], Iterable[TaskObservation]],
         metadata_store: MetadataStore,
         cluster: Cluster | None,
         now_ms: Clock,
@@ -89,6 +94,9 @@ class QueryTime(Times):
         self._state = SourceTime()
         self._polled: tuple[int, Mapping[TopicPartition, int]] | None = None
         self._metadata_store_off_until_ms: int | None = None
+        #: The finished batches without observations, in their order, and when these were last requested in vain.
+        self._unreported: list[InFlight] = []
+        self._in_vain_ms: int | None = None
 
     # ---- the thread of the query -------------------------------------------------------------------------------------
 
@@ -103,16 +111,42 @@ class QueryTime(Times):
         if gone:
             with self._lock:
                 self._state = remove_partitions(self._state, gone)
-        self._place({tp: owned.next_offset for tp, owned in membership.owned.items()})
+        positions = {tp: owned.next_offset for tp, owned in membership.owned.items()}
+        if not self._unreported:
+            self._place(positions)
         batch = membership.in_flight
-        if batch is None or batch.number > number or not batch.ranges:
+        if batch is not None and batch.number <= number and batch.ranges:
+            self._unreported.append(batch)
+        elif self._in_vain_ms is not None and 0 <= self._now_ms() - self._in_vain_ms < _AGAIN_MS:
             return
-        seen = observations(batch.ranges, self._seen(batch.ranges))
-        self._observe(seen)
-        self._write_entries(seen.keys())
+        self._take_reports(positions)
+
+    def _take_reports(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Observes the finished batches, as far as their observations are available."""
+        while self._unreported:
+            batch, *later = self._unreported
+            try:
+                found = self._seen(batch)
+            except QueryUnknown as e:
+                if self._in_vain_ms is None:
+                    logger.warning(
+                        "The watermark of group '%s' does not advance until the event times of its last batch arrive: %s",
+                        self._group_id,
+                        e,
+                    )
+                self._in_vain_ms = self._now_ms()
+                return
+            self._unreported = later
+            seen = observations(still_current(batch, later, positions), found)
+            self._observe(seen)
+            self._write_entries(seen.keys())
+        self._in_vain_ms = None
 
     def polled(self, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
         """See :meth:`streamgroups.query.query_ports.Times.polled`."""
+        if self._unreported:
+            # Partitions that are observed without their last batch would be at its end, and could count as idle.
+            return
         now_ms = self._now_ms()
         if self._polled is not None:
             at_ms, before = self._polled

@@ -17,6 +17,7 @@ from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.coordination.reset_requests import ResetRequests
+from streamgroups.errors import QueryUnknown
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.fakes import (
@@ -31,6 +32,7 @@ from streamgroups.fakes import (
 )
 from streamgroups.groups.gaps import Gaps
 from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.groups.membership import InFlight
 from streamgroups.groups.program import OnOtherProgram
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -162,6 +164,8 @@ class Run:
         commits_offsets: bool = False,
         form: str = "",
     ) -> None:
+        #: Whether the user's process does not respond.
+        self.is_user_stalled = False
         self._commits_offsets = commits_offsets
         self._sink = None if ledger is None else LedgerOnly(ledger)
         self.world, self.name, self.form = world, name, form
@@ -211,9 +215,11 @@ class Run:
             QueryWaits(whole_timeout_ms=300),
         )
 
-    def _seen(self, ranges: Collection[OffsetRange]) -> list[TaskObservation]:
+    def _seen(self, batch: InFlight) -> list[TaskObservation]:
         """The observations of the tasks: the event time of each record, which is its timestamp."""
-        records = [record for r in ranges for record in self.world.cluster.read(r)]
+        if self.is_user_stalled:
+            raise QueryUnknown("The process of this Spark session does not respond.")
+        records = [record for r in batch.ranges for record in self.world.cluster.read(r)]
         return [TaskObservation(it.topic_partition, it.offset, 1, it.timestamp_ms) for it in records]
 
     def _new_member(
