@@ -96,6 +96,7 @@ class FakeMember:
         self._member_id: int | None = None
         self._generation = 0
         #: The batch that a sink has committed, and committed offsets that a sink has tagged.
+        self._given_to_sink: int | None = None
         self._written: int | None = None
         self._sinks: dict[TopicPartition, int] = {}
         self._failure: StreamGroupsError | None = None
@@ -134,8 +135,8 @@ class FakeMember:
         self._membership, to_commit = self._membership.finish(number, states)
         if had is not self._membership.in_flight:
             self._record(MemberEvent(Kind.FINISHED, offsets=to_commit, batch=number))
-        if self._written == number:
-            # The commit of the sink is that of the group.
+        if to_commit and number in (self._written, self._given_to_sink):
+            # The commit of the sink is that of the group. Its report can be lost.
             self._sinks |= to_commit
             self._record(MemberEvent(Kind.COMMITTED, offsets=to_commit))
         else:
@@ -163,6 +164,8 @@ class FakeMember:
         batch = snapshot.in_flight
         if batch is not None and not self._to_commit.keys().isdisjoint(batch.topic_partitions):
             return FakeMemberSnapshot(batch, None)
+        if batch is not None and snapshot.group_metadata is not None:
+            self._given_to_sink = batch.number
         return snapshot
 
     def time_out(self) -> None:

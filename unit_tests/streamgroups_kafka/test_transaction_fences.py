@@ -73,6 +73,8 @@ class KafkaWorld(World):
     def __init__(self, how: Settings) -> None:
         super().__init__(_GroupOffsets(), how)
         self.broker = FakeTransactionBroker(self.kafka.group)
+        #: Whether the source does not respond to the report of its sink.
+        self.loses_report = False
         #: What tasks have written, and may send again.
         self.sent: list[tuple[OpenTransaction, int, list[Row]]] = []
 
@@ -133,8 +135,10 @@ class KafkaProcess(Process):
         written = Written(partition, frozenset({TopicPartition("out", partition)}), len(rows))
         return TaskOutput(writer.transaction, written, written.records, batch=batch)
 
-    def _request_source(self, session: str, end: object, message: object) -> bool:
+    def _request_source(self, session: str, end: object, message: object) -> bool | None:
         assert isinstance(message, BatchWritten)
+        if self.world.loses_report:
+            return None
         run = self.spark.source.run(message.end)
         assert run is not None
         self.spark.member.written(run.number)
@@ -200,6 +204,13 @@ class Queries(QueriesOfOneGroup):
         self.world.broker.after[request] = lose_the_answer
         self._write(self.writing()[pick % len(self.writing())])
         self._forget()
+
+    @precondition(lambda self: self.writing())
+    @rule(pick=PICK)
+    def lose_the_report_of_the_sink(self, pick: int) -> None:
+        self.world.loses_report = True
+        self._write(self.writing()[pick % len(self.writing())])
+        self.world.loses_report = False
 
     @precondition(lambda self: len(self.world.processes) > 1 and self.writing())
     @rule(pick=PICK, other=PICK, request=st.sampled_from(REQUESTS), times=st.integers(1, 6))
