@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamgroups.errors import SinkRejected
+from streamgroups_sinks.spark_types import check_no_binary_form
 
 _UTC = "UTC"
 _SAME = (
@@ -39,7 +40,8 @@ def as_delta(schema: pa.Schema) -> pa.Schema:
         schema: the schema of the records.
 
     Raises:
-        SinkRejected: if Delta Lake does not support a type or a name, or two names differ only in case.
+        SinkRejected: if Delta Lake does not support a type or a name, two names differ only in case, or a column is in a
+            binary form of Spark.
 
     >>> as_delta(pa.schema([("at", pa.timestamp("ms", "Europe/Berlin")), ("entry", pa.large_string())]))
     at: timestamp[us, tz=UTC]
@@ -51,6 +53,7 @@ def as_delta(schema: pa.Schema) -> pa.Schema:
             f"Several columns are called '{same[0]}', except for upper and lower case.",
             remedy="Rename them: Delta Lake does not distinguish case.",
         )
+    check_no_binary_form(schema)
     return pa.schema([pa.field(field.name, _field_type(field), field.nullable) for field in schema])
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from streamgroups.errors import RecordRejected, SinkRejected
 from streamgroups_sinks.postgres.table_names import check_length
+from streamgroups_sinks.spark_types import check_no_binary_form
 
 
 class Kind(Enum):
@@ -108,7 +109,8 @@ def record_columns(schema: pa.Schema) -> tuple[RecordColumn, ...]:
     """Returns the columns of records.
 
     Raises:
-        SinkRejected: if there are no columns, two have the same name, or PostgreSQL has no equivalent type.
+        SinkRejected: if there are no columns, two have the same name, PostgreSQL has no equivalent type, or a column is in a
+            binary form of Spark.
         InvalidOption: if a name is too long.
 
     >>> record_columns(pa.schema({"id": pa.int64(), "tags": pa.list_(pa.string())}))[1].type
@@ -120,6 +122,7 @@ def record_columns(schema: pa.Schema) -> tuple[RecordColumn, ...]:
         raise SinkRejected(f"Two columns of the records are called '{double[0]}'.", remedy="Rename one of them.")
     for name in schema.names:
         check_length(name, "A column of the records")
+    check_no_binary_form(schema)
     return tuple(RecordColumn(f.name, *_column_type(f.name, f.type)) for f in schema)
 
 

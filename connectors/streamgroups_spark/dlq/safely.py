@@ -21,6 +21,7 @@ from streamgroups.printable import listed
 from streamgroups_spark.dlq.failure_column import FAILURE_TYPE, check_letters, source_columns
 from streamgroups_spark.dlq.safe_stage import SafeStage
 from streamgroups_spark.dlq.user_functions import FUNCTIONS
+from streamgroups_spark.frames.binary_forms import check_no_binary_form
 from streamgroups_spark.frames.columns import check_distinct, columns_of
 from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.internals.private_spark import type_of
@@ -52,7 +53,8 @@ def safely(
             is replaced.
         takes: ``pandas``: the function takes and returns a ``pandas.DataFrame`` with the same index. ``arrow``: it takes
             and returns a ``pyarrow.Table``. ``record``: it takes and returns a ``dict``, and is called for each record.
-            Other columns of the result are ignored.
+            Other columns of the result are ignored. Only ``arrow`` accepts the types ``variant``, ``geometry`` and
+            ``geography``, as structs of Spark's binary form.
         columns: the columns that the function receives. Default: all. Fewer columns take less time to convert.
         step: the name of the step in the letters. Default: the name of the function.
         fail_on: the classes of errors that are not about a record, such as that of an unreachable service. They fail the
@@ -93,6 +95,11 @@ def safely(
     result = _columns(output)
     check_letters(df)
     given = _given(df, columns)
+    if takes != "arrow":
+        # An Arrow table has the marks of these types. A dict or a DataFrame of pandas has bytes only.
+        check_no_binary_form(StructType([df.schema[it] for it in given]), f"the function '{name}'")
+        returned = "Return a string or bytes, and convert the column after sg.safely."
+        check_no_binary_form(result, f"the function '{name}'", remedy=returned)
     schema = _schema(df, result)
     spark = df.sparkSession
     call = FUNCTIONS[takes](function, name, stored_schema(result), _classes(fail_on))

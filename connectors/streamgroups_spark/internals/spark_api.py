@@ -19,6 +19,7 @@ from pyspark.sql.pandas import types as pandas_types
 from streamgroups.spark_features import spark_features
 
 __all__ = [
+    "BINARY_FORM_TYPES",
     "FEATURES",
     "TIME_TYPES",
     "DataSourceStreamArrowWriter",
@@ -36,6 +37,16 @@ __all__ = [
 FEATURES = spark_features(__version__)
 #: The types of a time of day, which Spark 4.0 does not have.
 TIME_TYPES: tuple[type[types.DataType], ...] = (types.TimeType,) if hasattr(types, "TimeType") else ()
+#: The types whose values Arrow contains in a binary form of Spark, with a remedy. Older versions have fewer.
+BINARY_FORM_TYPES: dict[type[types.DataType], str] = {
+    getattr(types, name): remedy
+    for name, remedy in {
+        "VariantType": "Write it as a string with to_json.",
+        "GeometryType": "Write it as binary with ST_AsBinary.",
+        "GeographyType": "Write it as binary with ST_AsBinary.",
+    }.items()
+    if hasattr(types, name)
+}
 
 if TYPE_CHECKING or FEATURES.passes_start:
     from pyspark.sql.streaming.datasource import (

@@ -36,6 +36,7 @@ from streamgroups_kafka.client.connected import check_explicit
 from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
 from streamgroups_spark.dlq.failure_column import check_letters
+from streamgroups_spark.frames.binary_forms import check_no_binary_form
 from streamgroups_spark.internals.pickle_checks import shipped_class
 from streamgroups_spark.internals.private_spark import number_for_each_task
 from streamgroups_spark.session import SESSION, parallelism_of, require_registered
@@ -410,6 +411,7 @@ def _to_ledger(
 ) -> SinkWriter:
     group_ids = tuple(sorted({str(source.group_id) for source in sources}))
     # An error here precedes the start.
+    check_no_binary_form(df.schema, f"the sink {type(sink).__name__}")
     pickled_ledger(sink, group_ids)
     check_isolation(sink, None if letters is None else letters.sink)
     name = _name(type(sink).__name__.lower(), checkpoint)

@@ -36,6 +36,7 @@ from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAgg
 from streamgroups.event_time.windows import PaneKind
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
 from streamgroups_spark.dlq.late_letters import late_failure
+from streamgroups_spark.frames.binary_forms import check_no_binary_form
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_columns import COMPARABLE, MARK, has_collation, key_column
 from streamgroups_spark.state.chains import ResultTime
@@ -56,12 +57,16 @@ def argument(df: DataFrame, name: str, aggregate: SqlAggregate | PythonAggregate
     """Returns the argument of an aggregate, of the type of its sum.
 
     Raises:
-        InvalidOption: if the results would not be those of Spark SQL, or a Python aggregate would receive times.
+        InvalidOption: if the results would not be those of Spark SQL, or a Python aggregate would receive times or a binary form
+            of Spark.
     """
     column = F.expr(str(aggregate.argument))
     given = df.select(column).schema[0].dataType
     if isinstance(aggregate, PythonAggregate):
         _check_python_values(name, given)
+        check_no_binary_form(
+            StructType([StructField(aggregate.argument, given)]), f"the function of aggregate '{name}'"
+        )
         return column
     function = aggregate.function
     if function is Function.COUNT:
