@@ -3,7 +3,8 @@
 Called by ``data_files``. Pure functions. Readers trust bounds, so values that readers interpret differently have no
 bounds: floats with NaN (the maximum in Spark, ignored by Arrow), infinity (unsupported by JSON), and times before the
 year 1 or after 9999. The file then has no bounds for any column. deltalake interprets a missing bound beside others as
-null, and its pyarrow reader would omit rows. Source: Delta's protocol, "Per-file Statistics".
+null, and its pyarrow reader would omit rows. Source: Delta's protocol, "Per-file Statistics"; Parquet's format, ``ColumnOrder``
+(bounds of zero).
 """
 
 from __future__ import annotations
@@ -76,6 +77,9 @@ def _bound(value: Any, *, upper: bool) -> str | None:
         return format(plain, "f")
     if isinstance(plain, float) and not math.isfinite(plain):
         return None
+    if isinstance(plain, float) and plain == 0:
+        # For Arrow and Spark both zeros are equal. For deltalake -0.0 is less, and two equal bounds are the value of all rows.
+        return "0.0" if upper else "-0.0"
     if isinstance(plain, str):
         return _text(_cut(plain, upper=upper))
     return json.dumps(plain)

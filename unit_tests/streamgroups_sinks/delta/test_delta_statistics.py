@@ -6,13 +6,17 @@ import json
 import math
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from streamgroups.partitions import TopicPartition
+from streamgroups_sinks.delta.sink import DeltaSink
 from streamgroups_sinks.delta.statistics import statistics
 
 
@@ -35,6 +39,40 @@ def test_bounds_of_floats_are_left_out_if_a_reader_could_see_them_otherwise(valu
         assert not {"minValues", "maxValues"} & set(found)
     else:
         assert (found["minValues"]["a"], found["maxValues"]["a"]) == (min(values), max(values))
+
+
+@pytest.mark.parametrize("of", [pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("values", [[-0.0, 0.0], [0.0, -0.0], [0.0], [-0.0, None]])
+def test_bounds_of_zero_contain_both_zeros(values: list[float], of: pa.DataType) -> None:
+    assert '"minValues":{"a":-0.0},"maxValues":{"a":0.0}' in statistics(pa.table({"a": pa.array(values, of)}))
+
+
+@pytest.mark.parametrize(
+    ("values", "condition", "rows"),
+    [
+        ([-0.0, 0.0], "f = 0.0", [0, 1]),
+        ([-0.0, 0.0], "f >= -0.0", [0, 1]),
+        ([0.0, -0.0], "f <= 0.0", [0, 1]),
+        ([-5.0, -0.0, 0.0], "f >= 0.0", [1, 2]),
+        ([0.0, -0.0, 5.0], "f <= -0.0", [0, 1]),
+        ([0.0, 0.0], "f = 0.0", [0, 1]),
+    ],
+)
+def test_a_reader_with_an_order_of_zeros_finds_both(
+    values: list[float], condition: str, rows: list[int], tmp_path: Path
+) -> None:
+    sink = DeltaSink(uri=str(tmp_path / "flights"))
+    records = pa.table({"f": values, "n": list(range(len(values)))})
+    with sink.open("billing") as ledger, ledger.transaction() as transaction:
+        transaction.advance({TopicPartition("flights", 0): 0})
+    staged = sink.write(sink.begin(records.schema, "one"), iter(records.to_batches()), 0)
+    with sink.open("billing") as ledger, ledger.transaction() as transaction:
+        transaction.write([staged])
+        transaction.advance({TopicPartition("flights", 0): 1})
+    query = QueryBuilder().register("t", DeltaTable(sink.uri)).execute(f"SELECT * FROM t WHERE {condition} ORDER BY n")
+    found = pa.table(query)
+    assert found["n"].to_pylist() == rows
+    assert list(map(str, found["f"].to_pylist())) == [str(values[n]) for n in rows]
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=("Cs",)), max_size=80), min_size=1))
