@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,17 @@ def test_a_merge_fails_with_a_nested_date_beyond_the_years_of_chrono(uri: str, d
     DeltaTable.create(uri, rows.schema)
     with pytest.raises(DeltaError, match="overflowed"):
         _merge(uri, rows)
+
+
+@pytest.mark.parametrize("write", [_merge, lambda uri, _: DeltaTable(uri).optimize.compact()], ids=["merge", "compact"])
+def test_deltalake_writes_the_time_of_a_partition_without_its_zone(
+    uri: str, write: Callable[[str, pa.Table], Any]
+) -> None:
+    """docs/delta.rst describes the effect on Spark's readers, and ``partition_values.text`` writes the zone."""
+    rows = pa.table({"k": pa.array([0, 0], pa.timestamp("us", "UTC")), "id": [1, 2]})
+    for i in range(2):
+        write_deltalake(uri, rows.slice(i, 1), mode="append", partition_by=["k"])
+    write(uri, rows.slice(0, 1).set_column(0, "k", pa.array([1_000_000], pa.timestamp("us", "UTC"))))
+    last = _added(uri)[-1]
+    assert last["partitionValues"]["k"].startswith("1970-01-01 00:00:0")
+    assert not last["partitionValues"]["k"].endswith("Z")

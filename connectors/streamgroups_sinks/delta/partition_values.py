@@ -59,11 +59,14 @@ def split(records: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Val
 def text(value: Any) -> str | None:
     """Encodes an Arrow scalar for the log. An empty string becomes null, as in all writers of Delta tables.
 
+    A timestamp with a zone has the form of ISO 8601 in UTC. Spark would read the other form of the protocol, which has no zone, as
+    a time in the zone of its session.
+
     >>> text(pa.scalar(True)), text(pa.scalar("a b")), text(pa.scalar("")), text(pa.scalar(7))
     ('true', 'a b', None, '7')
     >>> from datetime import datetime
     >>> text(pa.scalar(datetime(2026, 11, 21, 8), pa.timestamp("us", "UTC")))
-    '2026-11-21 08:00:00.000000'
+    '2026-11-21T08:00:00.000000Z'
     """
     try:
         plain = value.as_py()
@@ -77,8 +80,10 @@ def text(value: Any) -> str | None:
     if isinstance(plain, bool):
         return str(plain).lower()
     if pa.types.is_timestamp(value.type):
-        at = plain.astimezone(timezone.utc).replace(tzinfo=None) if plain.tzinfo else plain
-        return str(at.isoformat(sep=" ", timespec="microseconds"))
+        if plain.tzinfo is None:
+            return str(plain.isoformat(sep=" ", timespec="microseconds"))
+        at = plain.astimezone(timezone.utc).replace(tzinfo=None)
+        return f"{at.isoformat(timespec='microseconds')}Z"
     return format(plain, "f") if isinstance(plain, Decimal) else str(plain)
 
 
