@@ -7,7 +7,7 @@ lines with a newline, ``\\N`` is NULL, backslash escapes.
 
 Nested values are JSON for ``jsonb`` columns, like those of Spark's ``to_json``. Neither Arrow nor the standard library encodes
 decimals, binary data or times. JSON numbers can have any length, so a decimal stays exact. Binary data is base64, times are
-ISO 8601, and a map is an object. A number without a JSON representation is a string (``"NaN"``).
+ISO 8601, and a map is an object: one with equal keys is rejected. A number without a JSON representation is a string (``"NaN"``).
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def copy_text(
         first_row: the number of earlier records of the task, for errors.
 
     Raises:
-        RecordRejected: if a value has no text that PostgreSQL accepts. The error contains column and row.
+        RecordRejected: if a value has no text that PostgreSQL accepts, or a map has a key twice. The error contains column and
+            row.
 
     >>> batch = pa.record_batch({"id": [1, 2], "name": ["a\\tb", None]})
     >>> columns = [RecordColumn("id", Kind.INTEGER, "bigint"), RecordColumn("name", Kind.STRING, "text")]
@@ -166,7 +167,7 @@ def _json(values: pa.Array, column: RecordColumn, first_row: int) -> pa.Array:
 
 
 def json_writer(arrow_type: pa.DataType) -> _Write:
-    """Returns a function that encodes a value of ``to_pylist`` as JSON.
+    """Returns a function that encodes a value of ``to_pylist`` as JSON. It raises ``ValueError`` if a map has a key twice.
 
     >>> json_writer(pa.struct({"carrier": pa.string(), "delays": pa.list_(pa.float64())}))({"carrier": "UA", "delays": [1.5, None]})
     '{"carrier": "UA", "delays": [1.5, null]}'
@@ -179,8 +180,7 @@ def _writer(t: pa.DataType) -> _Write:
     if pa.types.is_struct(t):
         return _struct_writer(t)
     if pa.types.is_map(t):
-        key, item = _key_writer(t.key_type), json_writer(t.item_type)
-        return lambda pairs: "{" + ", ".join(f"{key(k)}: {item(v)}" for k, v in pairs) + "}"
+        return _map_writer(t)
     if pa.types.is_nested(t) and hasattr(t, "value_type"):
         each = json_writer(t.value_type)
         return lambda values: "[" + ", ".join(map(each, values)) + "]"
@@ -202,6 +202,19 @@ def _writer(t: pa.DataType) -> _Write:
 def _struct_writer(t: pa.DataType) -> _Write:
     fields = [(field.name, json.dumps(field.name), json_writer(field.type)) for field in t]
     return lambda value: "{" + ", ".join(f"{quoted}: {write(value[name])}" for name, quoted, write in fields) + "}"
+
+
+def _map_writer(t: pa.DataType) -> _Write:
+    key, item = _key_writer(t.key_type), json_writer(t.item_type)
+
+    def write(pairs: list[tuple[Any, Any]]) -> str:
+        written = {key(k): item(v) for k, v in pairs}
+        if len(written) < len(pairs):
+            # Spark's from_json and its casts of keys return such maps. PostgreSQL would keep the last value only.
+            raise ValueError("a map has a key twice")
+        return "{" + ", ".join([f"{k}: {v}" for k, v in written.items()]) + "}"
+
+    return write
 
 
 def _key_writer(t: pa.DataType) -> _Write:

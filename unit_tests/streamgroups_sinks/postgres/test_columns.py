@@ -214,6 +214,10 @@ def _read(line: str) -> list[str | None]:
     return [field(text) for text in line.split("\t")]
 
 
+def _maps(*maps: list[tuple[str, int]] | None) -> pa.Array:
+    return pa.array(maps, pa.map_(pa.string(), pa.int64()))
+
+
 @pytest.mark.parametrize(
     ("values", "why"),
     [
@@ -222,6 +226,8 @@ def _read(line: str) -> list[str | None]:
         (pa.array([0, None, 2**62], pa.timestamp("s")), "out of bounds"),
         (pa.array([0, None, 2**62], pa.duration("s")), "out of bounds"),
         (pa.array([[0], None, [2**62]], pa.list_(pa.timestamp("us"))), "c"),
+        (_maps([], None, [("a", 1), ("b", 2), ("a", 1)]), "a map has a key twice"),
+        (pa.StructArray.from_arrays([_maps([], None, [("a", 1), ("a", 2)])], ["m"]), "a map has a key twice"),
     ],
 )
 def test_the_error_names_column_and_row_of_a_value_without_text(values: pa.Array, why: str) -> None:
