@@ -8,7 +8,7 @@ column mapping.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -40,21 +40,32 @@ def as_delta(schema: pa.Schema) -> pa.Schema:
         schema: the schema of the records.
 
     Raises:
-        SinkRejected: if Delta Lake does not support a type or a name, two names differ only in case, or a column is in a
-            binary form of Spark.
+        SinkRejected: if Delta Lake does not support a type or a name, two names differ only in case, also in a nested column,
+            or a column is in a binary form of Spark.
 
     >>> as_delta(pa.schema([("at", pa.timestamp("ms", "Europe/Berlin")), ("entry", pa.large_string())]))
     at: timestamp[us, tz=UTC]
     entry: string
     """
-    same = [name for name, n in Counter(name.lower() for name in schema.names).items() if n > 1]
-    if same:
-        raise SinkRejected(
-            f"Several columns are called '{same[0]}', except for upper and lower case.",
-            remedy="Rename them: Delta Lake does not distinguish case.",
-        )
+    _check_names(schema, "columns")
     check_no_binary_form(schema)
     return pa.schema([pa.field(field.name, _field_type(field), field.nullable) for field in schema])
+
+
+def _check_names(fields: Iterable[pa.Field], what: str) -> None:
+    names = [field.name.lower() for field in fields]
+    if same := [name for name, n in Counter(names).items() if n > 1]:
+        raise SinkRejected(
+            f"Several {what} are called '{same[0]}', except for upper and lower case.",
+            remedy="Rename them: Delta Lake does not distinguish case.",
+        )
+
+
+def _check_nested_names(of: pa.DataType, column: str) -> None:
+    fields = [of.field(i) for i in range(of.num_fields)]
+    _check_names(fields, f"fields of column '{column}'")
+    for field in fields:
+        _check_nested_names(field.type, column)
 
 
 def _field_type(field: pa.Field) -> pa.DataType:
@@ -63,6 +74,7 @@ def _field_type(field: pa.Field) -> pa.DataType:
             f"Column '{field.name}' has a name that Delta Lake does not allow.",
             remedy="Rename it, without spaces and without any of ,;{}()=.",
         )
+    _check_nested_names(field.type, field.name)
     found = _delta_type(field.type)
     if found is None:
         raise SinkRejected(

@@ -74,6 +74,14 @@ def test_two_names_that_are_one_to_delta_are_rejected(second: str) -> None:
         as_delta(pa.schema([("id", _INT), (second, _INT)]))
 
 
+@pytest.mark.parametrize("second", ["id", "ID"])
+def test_two_nested_names_that_are_one_to_delta_are_rejected(second: str) -> None:
+    flight = pa.struct([("id", _INT), (second, _INT)])
+    for of in (flight, pa.list_(flight), pa.map_(pa.string(), pa.struct([("flight", flight)]))):
+        with pytest.raises(SinkRejected, match=r"Several fields of column 'last' are called 'id'.*Rename them"):
+            as_delta(pa.schema([("id", _INT), ("last", of)]))
+
+
 def _field(nullable_: bool) -> pa.Field:
     return pa.field("element", _INT, nullable=nullable_)
 
