@@ -22,6 +22,8 @@ from streamgroups.errors import (
     StreamGroupsError,
 )
 
+#: The lines of a stack trace of Rust, with RUST_BACKTRACE. Names of functions in it could match the expressions below.
+_STACK = re.compile(r"^ +(\d+: |at \S+:\d).*$", re.MULTILINE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _FULL = re.compile(r"no space left|quota exceeded|file too large|os error (27|28|122)\b", re.IGNORECASE)
 _DENIED = re.compile(
@@ -42,12 +44,14 @@ _SHORTEST_SECRET = 4
 
 
 def readable(error: BaseException, secrets: Iterator[str] | tuple[str, ...]) -> str:
-    """Returns the text of an error in one line and without secrets.
+    """Returns the text of an error in one line, without secrets and stack traces.
 
     >>> readable(OSError("Generic S3 error\\n  with key hunter2"), ("hunter2",))
     'Generic S3 error with key ***'
+    >>> readable(OSError("Schema error: duplicate\\n   0: <unknown>\\n   1: connect\\n      at ./csu/start.c:360:3\\n"), ())
+    'Schema error: duplicate'
     """
-    text = _COLOURS.sub("", str(error)).replace("↳", "")
+    text = _STACK.sub("", _COLOURS.sub("", str(error))).replace("↳", "")
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
