@@ -198,6 +198,13 @@ def test_W4_a_python_aggregate_receives_no_times(spark: SparkSession, type_: str
         argument(df, "x", PythonAggregate(len, "v", "bigint"))
 
 
+@pytest.mark.parametrize("type_", ["variant", "array<variant>"])
+def test_W4_a_python_aggregate_receives_no_binary_form_of_spark(spark: SparkSession, type_: str) -> None:
+    df = spark.range(1).select(F.expr(f"cast(null as {type_})").alias("v"))
+    with pytest.raises(InvalidOption, match=r"Column 'v' contains the type variant.*aggregate 'x' has only"):
+        argument(df, "x", PythonAggregate(len, "v", "bigint"))
+
+
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
 

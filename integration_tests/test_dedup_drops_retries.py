@@ -292,3 +292,15 @@ def test_X5_an_id_has_several_columns_no_null_and_the_time_of_on(
     assert (high, low) == (same_high, same_low)
     found = once(df, id=["a", "b"], on="at").orderBy("offset").select("a", "b", "at_s").collect()
     assert [tuple(row) for row in found] == returned
+
+
+def test_X5_a_variant_is_returned_as_it_was(spark: SparkSession, bootstrap: str, topic: str) -> None:
+    texts = ['{"delay":5}', "[1,2]"]
+    producer = ordered_producer(bootstrap)
+    for number, text in enumerate([*texts, texts[0]]):
+        producer.produce(topic, text, str(number % 2), 0)
+    assert producer.flush(30) == 0
+    reader = spark.read.format("streamgroups").options(subscribe=topic, **{"kafka.bootstrap.servers": bootstrap})
+    df = reader.load().withColumn("payload", F.parse_json(F.col("value").cast("string")))
+    found = once(df).orderBy("offset").select(F.to_json("payload")).collect()
+    assert [row[0] for row in found] == texts
