@@ -5,6 +5,7 @@ that grants it.
 from __future__ import annotations
 
 import itertools
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -60,6 +61,7 @@ class Acl:
     Args:
         reported: the operation in the error without this ACL, if it is a larger one: Read includes Describe.
         is_optional: whether the feature works without it, with less.
+        is_unnamed: whether the error cannot name the resource, because the broker omits it.
     """
 
     operation: str
@@ -68,6 +70,7 @@ class Acl:
     reported: str | None = None
     is_prefix: bool = False
     is_optional: bool = False
+    is_unnamed: bool = False
 
     @property
     def binding(self) -> AclBinding:
@@ -78,6 +81,8 @@ class Acl:
     @property
     def remedies(self) -> tuple[str, str]:
         operation = self.reported or self.operation
+        if self.is_unnamed:
+            return f"Grant {operation} on the {self.kind}: kafka-acls.sh", f"{_KINDS[self.kind][1]} NAME"
         command = f"--operation {operation} {_KINDS[self.kind][1]} {self.name}"
         if self.is_prefix:
             # The error has the whole name of a transactional id, or this prefix.
@@ -250,6 +255,13 @@ def _repartition(place: Place) -> None:
     run(sg.repartition(airports, by=["airport"], topic=place.name, partitions=1, checkpoint=place.new_directory()))
 
 
+def _delete(place: Place) -> None:
+    undo_file = Path(place.new_directory())
+    place.command("groups", "delete", place.name, "--execute", "--undo-file", str(undo_file))
+    (group,) = json.loads(undo_file.read_text())["groups"]
+    assert [(it["topic"], it["partition"], it["offset"]) for it in group["partitions"]] == [("flights", 0, 1)]
+
+
 def _lines(place: Place) -> str:
     file = place.directory / "lines"
     file.write_text("UA1545\n")
@@ -307,8 +319,9 @@ FEATURES = {
         lambda name: (
             Acl("Delete", "Group", name, "Read"),
             Acl("Delete", "Group", f"{name}.streamgroups", is_prefix=True, is_optional=True),
+            Acl("Describe", "Topic", "flights", is_unnamed=True),
         ),
-        lambda place: place.command("groups", "delete", place.name, "--execute", "--undo-file", place.new_directory()),
+        _delete,
         Place.group,
     ),
     "dlq list": Feature(

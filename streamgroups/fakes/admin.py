@@ -80,13 +80,17 @@ class FakeAdmin:
         *,
         optional: Collection[str] = (),
     ) -> dict[str, dict[TopicPartition, Committed]]:
-        """See :meth:`streamgroups.ports.GroupAdmin.committed_offsets`."""
+        """See :meth:`streamgroups.ports.GroupAdmin.committed_offsets`. Like a broker, it omits topics that are rejected."""
         self.cluster.check_reachable()
         group_ids = [group_id for group_id in group_ids if not (group_id in self.denied and group_id in optional)]
         self._check_allowed(group_ids)
         if partitions is not None:
             return {group_id: self.cluster.committed(group_id, partitions) for group_id in group_ids}
-        return {group_id: self.cluster.all_committed(group_id) for group_id in group_ids}
+        denied = {topic for topic, error in self.cluster.rejections.items() if isinstance(error, NotAuthorized)}
+        return {
+            group_id: {tp: it for tp, it in self.cluster.all_committed(group_id).items() if tp.topic not in denied}
+            for group_id in group_ids
+        }
 
     def alter_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, Committed]

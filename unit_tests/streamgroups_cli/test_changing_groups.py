@@ -521,6 +521,34 @@ def test_deleting_a_group_in_use_or_a_missing_group_is_rejected_completely(board
     assert "it cannot be deleted" in result.err
 
 
+def test_G17_a_group_whose_offsets_are_hidden_is_not_deleted(board: CommandLine, tmp_path: Path) -> None:
+    """A broker omits topics that the user may not describe, so an undo file would be empty."""
+    board.cluster.rejections["flights"] = NotAuthorized("Not flights.")
+    board.cluster.create_topic("airports")
+    board.cluster.commit("other", {TopicPartition("airports", 0): 0})
+    for options in ([], ["--execute"]):
+        result = board("groups", "delete", "other", "board", *options)
+        assert (result.code, result.out) == (3, "")
+        assert "Group 'board' shows no committed offset: it has none, or this user may not describe" in result.err
+        assert "Grant Describe on the Topic: kafka-acls.sh" in result.err
+    assert board.cluster.group_ids() == ["board", "other"]
+    result = board("groups", "delete", "other", "board", "--allow-no-offsets", "--execute")
+    assert (result.code, board.cluster.group_ids()) == (0, [])
+    assert "Group 'board' shows no committed offset, so no undo file restores it." in result.err
+    assert "Group 'other' shows" not in result.err
+
+
+def test_G17_the_number_of_partitions_in_an_undo_file_is_printed_before_a_deletion(board: CommandLine) -> None:
+    board.cluster.create_topic("airports")
+    board.cluster.commit("board", {TopicPartition("airports", 0): 0})
+    board.cluster.rejections["airports"] = NotAuthorized("Not airports.")
+    hidden = "Offsets of topics that this user may not describe are neither counted nor stored in the undo file.\n"
+    assert hidden in board("groups", "delete", "board").err
+    result = board("groups", "delete", "board", "--execute")
+    assert result.code == 0
+    assert re.search(f"{hidden}The previous offsets are stored in \\S+ \\(2 partitions\\)\n1 group deleted", result.err)
+
+
 def test_deleting_some_offsets_and_taking_them_back(board: CommandLine) -> None:
     result = board("groups", "delete-offsets", "board", "--topic", "flights:0", "--execute")
     assert (result.code, committed(board)) == (0, {P1: 6})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from streamgroups.errors import NotAuthorized
 from streamgroups.groups.unused_groups import OFFSETS_TOPIC, GroupUse, Verdict, judge, partition_of_group
 from streamgroups.partitions import TopicPartition
 from unit_tests.cli_runner import CommandLine
@@ -76,6 +77,19 @@ def test_execute_deletes_the_unused_groups_and_undo_restores_them(cli: CommandLi
     assert cli("groups", "undo", "old", "--execute").code == 0
     assert "old" in existing(cli)
     assert cli("groups", "sweep", "--execute", "--older-than", "100d").err.endswith("There is nothing to delete.\n")
+
+
+def test_G17_a_group_whose_offsets_are_hidden_is_kept(cli: CommandLine) -> None:
+    for group in ("old", "old.streamgroups", "hidden", "hidden.streamgroups"):
+        used(cli, group, 40)
+    cli.cluster.create_topic("airports")
+    cli.cluster.forget("hidden")
+    cli.cluster.commit("hidden", {TopicPartition("airports", 0): 1})
+    cli.cluster.rejections["airports"] = NotAuthorized("Not airports.")
+    done = cli("groups", "sweep", "--execute")
+    assert (done.code, existing(cli)) == (0, {"hidden", "hidden.streamgroups"})
+    assert "Group 'hidden' shows no committed offset, and no undo file could restore it; it is kept." in done.err
+    assert "streamgroups groups delete --allow-no-offsets hidden" in done.err
 
 
 def test_without_the_topic_of_offsets_everything_is_kept(cli: CommandLine) -> None:

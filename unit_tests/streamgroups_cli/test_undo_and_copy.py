@@ -164,12 +164,14 @@ def test_O2_an_undo_file_contains_the_offsets_after_the_change(board: CommandLin
 def test_O2_a_group_without_offsets_leaves_no_undo_file(board: CommandLine, tmp_path: Path) -> None:
     board.join("idle", "flights").close()
     board.cluster.forget_partitions("idle", {P0, P1})
-    result = board("groups", "delete", "idle", "--execute", "--undo-file", str(tmp_path / "own.json"))
+    result = board(
+        "groups", "delete", "idle", "--allow-no-offsets", "--execute", "--undo-file", str(tmp_path / "own.json")
+    )
     assert (result.code, board.cluster.group_ids()) == (0, ["board"])
     assert "There are no offsets to store" in result.err
     board.join("idle", "flights").close()
     board.cluster.forget_partitions("idle", {P0, P1})
-    result = board("groups", "delete", "idle", "board", "--execute")
+    result = board("groups", "delete", "idle", "board", "--allow-no-offsets", "--execute")
     assert "2 groups deleted." in result.err
     (file,) = tmp_path.rglob("*.json")
     assert [it["group"] for it in json.loads(file.read_text())["groups"]] == ["board"]

@@ -109,7 +109,8 @@ def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: st
     path = file if file is not None else state_file("undo", list(changes), now_ms)
     identities = cluster.topics.identities({tp.topic for partitions in changes.values() for tp in partitions})
     write_new(path, to_json(offsets, identities, made_at=utc(now_ms) or "", why=why))
-    cluster.notify(f"The previous offsets are stored in {path}")
+    count = sum(map(len, changes.values()))
+    cluster.notify(f"The previous offsets are stored in {path} ({count} partition{'' if count == 1 else 's'})")
     # groups undo finds only files in the state directory, and reverts one group.
     is_found = file is None and len(changes) == 1
     command = f"undo {names(changes)} --execute" if is_found else f"import {shlex.quote(str(path))} --execute"

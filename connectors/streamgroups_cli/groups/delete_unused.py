@@ -11,18 +11,21 @@ from typing import Annotated
 
 import typer
 
+from streamgroups.acls import grant
 from streamgroups.coordination.reset_protocol import group_of, is_metadata_group
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import StreamGroupsError
+from streamgroups.groups.deletion import HIDDEN_OFFSETS, without_offsets
 from streamgroups.groups.description import INACTIVE_STATES, GroupListing
 from streamgroups.groups.unused_groups import OFFSETS_TOPIC, GroupUse, Verdict, group_in_key, judge, partition_of_group
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions
-from streamgroups_cli.groups.deleting import delete_groups, metadata_groups_to_delete, with_metadata_groups
+from streamgroups_cli.groups.deleting import delete_groups, metadata_groups_to_delete, restorable, with_metadata_groups
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import emit_rows, print_message
 
@@ -52,6 +55,8 @@ def sweep(
             [group, "delete" if verdict.is_unused else "keep", verdict.reason] for group, verdict in verdicts.items()
         ]
         emit_rows(change.output, "groups", Table(_COLUMNS, rows), dry_run=not change.execute)
+        if unused:
+            print_message(HIDDEN_OFFSETS)
         if not unused or not change.execute:
             print_message(ONLY_A_PLAN if unused else "There is nothing to delete.")
             return
@@ -59,18 +64,27 @@ def sweep(
 
 
 def _delete(cluster: Cluster, unused: Sequence[str], change: ApplyOptions) -> None:
-    """Deletes groups with their metadata groups. A group that has members by now is kept; the broker ensures it too."""
+    """Deletes groups with their metadata groups. A group that has members by now is kept; the broker ensures it too.
+
+    A group without a visible committed offset is kept too.
+    """
     requested = with_metadata_groups(unused)
     # A listing omits groups that this user may not see. Their description is an error, so nothing is deleted.
     described = cluster.groups.describe_groups(sorted({*requested, *map(group_of, unused)}))
-    joined = dict.fromkeys(g for g in unused if described[group_of(g)].state not in INACTIVE_STATES)
+    joined = [g for g in unused if described[group_of(g)].state not in INACTIVE_STATES]
     for group in joined:
         print_message(f"Group '{group_of(group)}' has members now; '{group}' is kept.")
-    ids = [g for g in unused if g not in joined]
-    kept = {*joined, *(name for g in joined for name in metadata_groups_to_delete(g))}
+    committed = cluster.groups.committed_offsets([g for g in unused if g not in joined])
+    hidden = without_offsets(restorable(committed), committed)
+    for group in hidden:
+        print_message(
+            f"Group '{group}' shows no committed offset, and no undo file could restore it; it is kept. "
+            f"{grant('Describe', 'Topic')}. If it has none: streamgroups groups delete --allow-no-offsets {names([group])}"
+        )
+    kept = {name for g in (*joined, *hidden) for name in (g, *metadata_groups_to_delete(g))}
+    ids = [g for g in unused if g not in kept]
     there = [*ids, *(g for g in requested[len(unused) :] if described[g].state != "Dead" and g not in kept)]
     if ids:
-        committed = cluster.groups.committed_offsets(there)
         delete_groups(cluster, ids, there, committed, change.undo_file, why="before unused groups were deleted")
 
 

@@ -7,7 +7,7 @@ because their entries describe former members. ``streamgroups_cli.groups`` impor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +16,7 @@ import typer
 from streamgroups.acls import grant
 from streamgroups.coordination.reset_protocol import group_of, is_metadata_group, metadata_groups_of, resets_group_of
 from streamgroups.errors import GroupRejected, PartlyDone, StreamGroupsError, UnknownGroup, UnknownTopic
+from streamgroups.groups.deletion import HIDDEN_OFFSETS, require_offsets, without_offsets
 from streamgroups.groups.description import GroupDescription, require_inactive
 from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.monitoring.group_tables import see_groups
@@ -43,6 +44,13 @@ def delete(
     change: ApplyOptions,
     groups: GroupsArgument = None,
     all_groups: AllGroupsOption = False,
+    allow_no_offsets: Annotated[
+        bool,
+        typer.Option(
+            "--allow-no-offsets",
+            help="Delete also groups without a visible committed offset, which no undo file restores.",
+        ),
+    ] = False,
 ) -> None:
     """Delete groups with all their committed offsets. Groups with members are rejected."""
     chosen = chosen_groups(groups, all_groups)
@@ -54,6 +62,8 @@ def delete(
         _require_known(cluster, {g: described[g] for g in ids}, committed)
         there = [*ids, *(g for g in requested[len(ids) :] if described[g].state != "Dead")]
         require_inactive([described[g] for g in there], doing="deleted")
+        if not allow_no_offsets:
+            require_offsets(restorable(ids), committed)
         rows: list[Sequence[Cell]] = [[g, described[g].state, len(committed[g])] for g in there]
         emit_rows(change.output, "groups", Table(_GROUPS, rows), dry_run=not change.execute)
         metadata_groups = there[len(ids) :]
@@ -61,6 +71,8 @@ def delete(
             print_message(
                 f"{', '.join(metadata_groups)}: metadata groups, deleted with their group; an import does not restore them."
             )
+        if ids:
+            print_message(HIDDEN_OFFSETS)
         if not ids or not change.execute:
             print_message(ONLY_A_PLAN if ids else NOTHING_TO_DO)
             return
@@ -82,7 +94,7 @@ def delete_groups(
         cluster: the cluster.
         ids: the groups.
         there: the groups and then their metadata groups.
-        committed: the committed offsets of all of them.
+        committed: the committed offsets of the groups.
         undo_file: the undo file; ``None`` for the default.
         why: the reason, for the undo file.
 
@@ -91,6 +103,8 @@ def delete_groups(
         StreamGroupsError: if none was deleted. If that is unknown, the undo file stays, and the error names it.
     """
     undo = write_undo(cluster, {g: dict.fromkeys(committed[g]) for g in ids}, undo_file, why=why)
+    for group in without_offsets(restorable(ids), committed):
+        print_message(f"Group '{group}' shows no committed offset, so no undo file restores it.")
     failures = _delete(cluster, there)
     if not failures:
         metadata_groups = len(there) - len(ids)
@@ -110,6 +124,11 @@ def with_metadata_groups(ids: Sequence[str]) -> list[str]:
     """The groups, and then their metadata groups that are not among them."""
     known = frozenset(ids)
     return [*ids, *(name for g in ids for name in metadata_groups_to_delete(g) if name not in known)]
+
+
+def restorable(ids: Iterable[str]) -> list[str]:
+    """The groups without metadata groups, whose entries describe former members."""
+    return [g for g in ids if not is_metadata_group(g)]
 
 
 def metadata_groups_to_delete(group: str) -> list[str]:
