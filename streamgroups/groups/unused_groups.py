@@ -6,10 +6,12 @@ G14, G15; Kafka's ``GroupMetadataManager.partitionFor`` and ``OffsetCommitKey``.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from streamgroups.durations import duration
 from streamgroups.groups.description import INACTIVE_STATES, TYPES_WITH_OFFSETS
+from streamgroups.printable import listed
 
 #: The topic in which Kafka stores committed offsets.
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -74,6 +76,49 @@ def judge(use: GroupUse, older_than_ms: int, now_ms: int) -> Verdict:
     age_ms = max(0, now_ms - use.last_used_ms)
     gone = "" if use.missing_owner is None else f"group '{use.missing_owner}' does not exist, "
     return Verdict(age_ms > older_than_ms, f"{gone}last used {duration(age_ms)} ago")
+
+
+def with_unknown_use(names: Mapping[str, Iterable[str]], unknown: Collection[int], partitions: int) -> set[str]:
+    """Returns the groups whose last use is unknown, because a partition of ``__consumer_offsets`` with their records is.
+
+    A list of groups omits the groups of such a partition. So a metadata group counts whether or not it is listed.
+
+    Args:
+        names: the name of each group, and of all its metadata groups.
+        unknown: the partitions whose records are unknown, as those without a leader.
+        partitions: the number of partitions.
+
+    >>> names = {"board": ["board", "board.streamgroups"], "billing": ["billing"]}
+    >>> [partition_of_group(name, 50) for name in ("board", "board.streamgroups", "billing")]
+    [10, 4, 9]
+    >>> with_unknown_use(names, {4, 5}, 50)
+    {'board'}
+    """
+    return {group for group, of in names.items() if any(partition_of_group(it, partitions) in unknown for it in of)}
+
+
+def reason_to_keep(group: str, owner: str, state: str, unlisted: Collection[str]) -> str | None:
+    """Returns why a group remains that the list of groups has shown as unused. A list can be incomplete, and old.
+
+    Args:
+        group: the group.
+        owner: for a metadata group: its group; else the group itself.
+        state: the current state of the owner.
+        unlisted: existing metadata groups of the owner that the list has omitted.
+
+    >>> reason_to_keep("board", "board", "Stable", [])
+    "group 'board' has members now"
+    >>> reason_to_keep("board.streamgroups", "board", "Empty", [])
+    "group 'board' exists"
+    >>> reason_to_keep("board", "board", "Empty", ["board.streamgroups"])
+    "the list of groups has omitted 'board.streamgroups'"
+    >>> reason_to_keep("board", "board", "Empty", [])
+    """
+    if state not in INACTIVE_STATES:
+        return f"group '{owner}' has members now"
+    if owner != group and state != "Dead":
+        return f"group '{owner}' exists"
+    return f"the list of groups has omitted {listed(map(repr, unlisted))}" if unlisted else None
 
 
 def group_in_key(key: bytes | None) -> str | None:

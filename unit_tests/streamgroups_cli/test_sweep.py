@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.errors import NotAuthorized
+from streamgroups.coordination.reset_protocol import gaps_group_of
+from streamgroups.errors import BrokerUnreachable, NotAuthorized
 from streamgroups.groups.unused_groups import OFFSETS_TOPIC, GroupUse, Verdict, judge, partition_of_group
 from streamgroups.partitions import TopicPartition
 from unit_tests.cli_runner import CommandLine
@@ -16,6 +17,7 @@ from unit_tests.cli_runner import CommandLine
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS
 P0 = TopicPartition("flights", 0)
+NO_LEADER = BrokerUnreachable("The partition has no leader.")
 
 
 @pytest.fixture
@@ -39,6 +41,12 @@ def swept(cli: CommandLine, *options: str) -> dict[str, tuple[str, str]]:
     result = cli("groups", "sweep", "-o", "json", *options)
     assert result.code == 0, result.err
     return {it["group"]: (it["action"], it["reason"]) for it in json.loads(result.out)["groups"]}
+
+
+def omit(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, group: str | None) -> None:
+    """Omits a group from the list of groups."""
+    listed = cli.admin.list_groups()
+    monkeypatch.setattr(cli.admin, "list_groups", lambda: [it for it in listed if it.group_id != group])
 
 
 def existing(cli: CommandLine) -> set[str]:
@@ -88,8 +96,41 @@ def test_G17_a_group_whose_offsets_are_hidden_is_kept(cli: CommandLine) -> None:
     cli.cluster.rejections["airports"] = NotAuthorized("Not airports.")
     done = cli("groups", "sweep", "--execute")
     assert (done.code, existing(cli)) == (0, {"hidden", "hidden.streamgroups"})
-    assert "Group 'hidden' shows no committed offset, and no undo file could restore it; it is kept." in done.err
+    assert "Group 'hidden' is kept: it shows no committed offset, and no undo file could restore it." in done.err
     assert "streamgroups groups delete --allow-no-offsets hidden" in done.err
+
+
+@pytest.mark.parametrize(("own_days", "metadata_days"), [(0, 60), (60, 0)])
+def test_G15_a_group_is_kept_while_one_of_its_partitions_has_no_leader(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, own_days: int, metadata_days: int
+) -> None:
+    """As during a rolling restart. The list of groups omits what this partition stores, or has it already."""
+    group, other = "fares", gaps_group_of("fares")
+    assert partition_of_group(group, 3) != partition_of_group(other, 3)
+    used(cli, group, own_days)
+    used(cli, other, metadata_days)
+    unavailable = group if own_days == 0 else other
+    cli.cluster.rejections[TopicPartition(OFFSETS_TOPIC, partition_of_group(unavailable, 3))] = NO_LEADER
+    kept = ("keep", "the time of its last use is unknown")
+    for omitted in (None, unavailable):
+        omit(cli, monkeypatch, omitted)
+        assert set(swept(cli, "--execute").values()) == {kept}
+        assert f"Partitions of {OFFSETS_TOPIC} are not available" in cli("groups", "sweep").err
+    assert set(cli.cluster.group_ids()) == {group, other}
+
+
+@pytest.mark.parametrize("omitted", ["billing", "billing.streamgroups.gaps"])
+def test_G15_a_group_that_the_list_of_groups_omits_exists(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, omitted: str
+) -> None:
+    """Its coordinator has moved while the brokers were listing their groups."""
+    for group, days in (("billing", 60), ("billing.streamgroups.gaps", 60), ("old", 60)):
+        used(cli, group, 0 if group == omitted else days)
+    omit(cli, monkeypatch, omitted)
+    done = cli("groups", "sweep", "--execute")
+    reason = "exists" if omitted == "billing" else "has omitted"
+    assert (done.code, reason in done.err, "1 group deleted." in done.err) == (0, True, True)
+    assert set(cli.cluster.group_ids()) == {"billing", "billing.streamgroups.gaps"}
 
 
 def test_without_the_topic_of_offsets_everything_is_kept(cli: CommandLine) -> None:

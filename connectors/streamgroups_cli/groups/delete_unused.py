@@ -6,18 +6,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from streamgroups.acls import grant
-from streamgroups.coordination.reset_protocol import group_of, is_metadata_group
+from streamgroups.coordination.reset_protocol import group_of, is_metadata_group, metadata_groups_of
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.deletion import HIDDEN_OFFSETS, without_offsets
 from streamgroups.groups.description import INACTIVE_STATES, GroupListing
-from streamgroups.groups.unused_groups import OFFSETS_TOPIC, GroupUse, Verdict, group_in_key, judge, partition_of_group
+from streamgroups.groups.unused_groups import (
+    OFFSETS_TOPIC,
+    GroupUse,
+    Verdict,
+    group_in_key,
+    judge,
+    partition_of_group,
+    reason_to_keep,
+    with_unknown_use,
+)
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.tables import Cell, Column, Table
@@ -60,32 +69,44 @@ def sweep(
         if not unused or not change.execute:
             print_message(ONLY_A_PLAN if unused else "There is nothing to delete.")
             return
-        _delete(cluster, unused, change)
+        _delete(cluster, unused, {it.group_id for it in listed}, change)
 
 
-def _delete(cluster: Cluster, unused: Sequence[str], change: ApplyOptions) -> None:
+def _delete(cluster: Cluster, unused: Sequence[str], listed: Collection[str], change: ApplyOptions) -> None:
     """Deletes groups with their metadata groups. A group that has members by now is kept; the broker ensures it too.
 
-    A group without a visible committed offset is kept too.
+    The list of groups omits those of an unavailable coordinator, so all groups are described again. A group without a
+    visible committed offset is kept too.
     """
-    requested = with_metadata_groups(unused)
+    requested, names_of = with_metadata_groups(unused), _names(unused)
     # A listing omits groups that this user may not see. Their description is an error, so nothing is deleted.
-    described = cluster.groups.describe_groups(sorted({*requested, *map(group_of, unused)}))
-    joined = [g for g in unused if described[group_of(g)].state not in INACTIVE_STATES]
-    for group in joined:
-        print_message(f"Group '{group_of(group)}' has members now; '{group}' is kept.")
-    committed = cluster.groups.committed_offsets([g for g in unused if g not in joined])
+    described = cluster.groups.describe_groups(sorted(name for of in names_of.values() for name in of))
+    missed = {name for name, it in described.items() if it.state != "Dead"} - set(listed)
+    in_use = {}
+    for group in unused:
+        owner = group_of(group)
+        unlisted = [name for name in names_of[owner] if name != owner and name in missed]
+        reason = reason_to_keep(group, owner, described[owner].state, unlisted)
+        if reason is not None:
+            in_use[group] = reason
+            print_message(f"Group '{group}' is kept: {reason}.")
+    committed = cluster.groups.committed_offsets([g for g in unused if g not in in_use])
     hidden = without_offsets(restorable(committed), committed)
     for group in hidden:
         print_message(
-            f"Group '{group}' shows no committed offset, and no undo file could restore it; it is kept. "
+            f"Group '{group}' is kept: it shows no committed offset, and no undo file could restore it. "
             f"{grant('Describe', 'Topic')}. If it has none: streamgroups groups delete --allow-no-offsets {names([group])}"
         )
-    kept = {name for g in (*joined, *hidden) for name in (g, *metadata_groups_to_delete(g))}
+    kept = {name for g in (*in_use, *hidden) for name in (g, *metadata_groups_to_delete(g))}
     ids = [g for g in unused if g not in kept]
     there = [*ids, *(g for g in requested[len(unused) :] if described[g].state != "Dead" and g not in kept)]
     if ids:
         delete_groups(cluster, ids, there, committed, change.undo_file, why="before unused groups were deleted")
+
+
+def _names(group_ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The names of each group and of all its metadata groups. A metadata group stands for its group."""
+    return {owner: (owner, *metadata_groups_of(owner)) for owner in map(group_of, group_ids)}
 
 
 def _verdicts(
@@ -114,11 +135,14 @@ def _last_used_ms(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str,
         topic = cluster.topics.describe_topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC)
         if topic is None or not idle:
             return found
-        count = len(topic.partitions)
-        required = {TopicPartition(OFFSETS_TOPIC, partition_of_group(group, count)) for group in idle}
-        bounds = {tp: it for tp, it in cluster.topics.bounds(required).items() if isinstance(it, Bounds)}
-        starts = {tp: it.beginning_offset for tp, it in bounds.items()}
-        for record in cluster.topics.read(starts, {tp: it.end_offset for tp, it in bounds.items()}):
+        count, names_of = len(topic.partitions), _names(idle)
+        numbers = {name: partition_of_group(name, count) for of in names_of.values() for name in of}
+        bounds = cluster.topics.bounds({TopicPartition(OFFSETS_TOPIC, number) for number in numbers.values()})
+        unknown = {tp.partition for tp, it in bounds.items() if not isinstance(it, Bounds)}
+        read = {numbers[group] for group in idle} - unknown
+        known = {tp: it for tp, it in bounds.items() if tp.partition in read and isinstance(it, Bounds)}
+        starts = {tp: it.beginning_offset for tp, it in known.items()}
+        for record in cluster.topics.read(starts, {tp: it.end_offset for tp, it in known.items()}):
             group = group_in_key(record.key)
             if group in idle and record.timestamp_ms is not None:
                 owner = group_of(group)
@@ -128,4 +152,10 @@ def _last_used_ms(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str,
             f"The times of the last commits are unknown, so groups are kept. They need Read on {OFFSETS_TOPIC}. {e}"
         )
         return {}
-    return found
+    kept = with_unknown_use(names_of, unknown, count)
+    if kept:
+        print_message(
+            f"Partitions of {OFFSETS_TOPIC} are not available, such as {min(unknown)}. The groups that they store are kept: "
+            "try again later."
+        )
+    return {owner: time_ms for owner, time_ms in found.items() if owner not in kept}
