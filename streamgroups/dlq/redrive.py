@@ -169,12 +169,14 @@ class Planned:
         state: its state.
         topic: the topic to which it is sent. ``None`` if it is not sent.
         repaired: its new key and value.
+        is_undecided: whether it is not sent only because the topics of its group are unknown.
     """
 
     stored: StoredLetter | TableLetter
     state: State
     topic: str | None = None
     repaired: Repaired | None = None
+    is_undecided: bool = False
 
     @property
     def is_unwritable(self) -> bool:
@@ -217,11 +219,13 @@ class Targets:
         queue: the name of the queue: a topic, or the name of a table.
         named: the topics that the user has named.
         read: the topics that each group has read.
+        denied: the groups that the user may not describe. Their topics are unknown (SEMANTICS G17).
     """
 
     queue: str
     named: Collection[str] = ()
     read: Mapping[str, Collection[str]] = field(default_factory=dict)
+    denied: Collection[str] = ()
 
     def has(self, letter: DeadLetter, topic: str) -> bool:
         """Returns whether the record of a letter can be sent to a topic.
@@ -234,6 +238,16 @@ class Targets:
         """
         known = topic in self.named or topic in self.read.get(letter.group_id, ())
         return known and not is_reserved(topic, self.queue)
+
+    def is_unknown(self, letter: DeadLetter, topic: str) -> bool:
+        """Returns whether only the topics of its group decide if the record of a letter can be sent to a topic, and they are unknown.
+
+        >>> letter = DeadLetter(id="b/t/0/7/decode", group_id="b", query="q", failed_at_ms=9, attempt=1, step="decode",
+        ...                     error_class="ValueError", error="no JSON")
+        >>> [Targets("dlq", named, denied=["b"]).is_unknown(letter, "t") for named in ([], ["t"])]
+        [True, False]
+        """
+        return letter.group_id in self.denied and topic not in self.named and not is_reserved(topic, self.queue)
 
 
 def is_reserved(topic: str, queue: str) -> bool:
@@ -280,9 +294,12 @@ def plan_redrive(
         is_sent = state is State.WAITING or (state is State.PARKED and include_parked)
         if is_sent and target is None:
             state = State.NO_RECORD
-        is_sent = is_sent and (to is not None or targets is None or target is None or targets.has(letter, target))
-        is_sent = is_sent and is_writable(letter)
-        plan[letter.id] = Planned(stored, state, target if is_sent else None, change)
+        is_sent = is_sent and target is not None and is_writable(letter)
+        is_undecided = False
+        if is_sent and target is not None and targets is not None and to is None:
+            is_undecided = targets.is_unknown(letter, target)
+            is_sent = targets.has(letter, target)
+        plan[letter.id] = Planned(stored, state, target if is_sent else None, change, is_undecided)
     return list(plan.values())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ import yaml
 from streamgroups.dlq.letter import DeadLetter, Origin, letter_id
 from streamgroups.dlq.record_headers import to_headers
 from streamgroups.dlq.redrive import RedrivenRecord, redriven_topic
-from streamgroups.errors import BrokerUnreachable, FencedMember, NotAuthorized, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, FencedMember, InvalidOption, NotAuthorized, StreamGroupsError
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_admin.cluster import Cluster
@@ -344,6 +344,60 @@ def test_P5_a_forged_letter_does_not_choose_the_topic(redrives: FakeRedrives, to
     assert len(sent(cli, topic)) == len(before) + (1 if topic == DLQ else 3 if topic == redriven_topic(DLQ) else 0)
     named = cli("dlq", "redrive", DLQ, "--source", topic, "--execute")
     assert ("1 letter redriven." in named.err) == (topic == "payments")
+
+
+@pytest.mark.parametrize("partly", [True, False])
+def test_G17_letters_of_a_group_that_this_user_may_not_describe_are_named(redrives: FakeRedrives, partly: bool) -> None:
+    """Any client can write a letter with any group. So it does not hold up the others."""
+    cli = redrives.cli
+    origin = Origin(TopicPartition("orders", 0), 9)
+    put(cli, replace(letter(9), id="denied", group_id="billing", origin=origin))
+    put(cli, replace(letter(9), id="denied, and parked", group_id="stock", attempt=5, origin=origin))
+    cli.admin.denied |= {"billing", "stock"}
+    arguments = ["dlq", "redrive", DLQ, *([] if partly else ["--group", "billing"])]
+    plan = cli(*arguments)
+    expected = "1 letters are left out: this user may not describe their groups ('billing')"
+    assert (plan.code, f"Warning: {expected}" in plan.err) == (0, True)
+    result = cli(*arguments, "--execute")
+    assert result.code == (ExitCode.PARTLY_DONE if partly else ExitCode.ERROR)
+    assert f"Error: {expected}" in result.err
+    assert "Grant Describe on Group 'billing': kafka-acls.sh" in result.err
+    assert ("3 letters redriven." in result.err) == partly
+    assert "does not read" not in result.err
+    named = cli(*arguments, "--source", "orders", "--execute")
+    assert (named.code, "1 letter redriven." in named.err) == (0, True)
+    assert b"{9" in sent(cli, "orders")
+
+
+def test_G17_nothing_is_sent_while_the_offsets_of_a_group_are_unknown(
+    redrives: FakeRedrives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli, committed_offsets = redrives.cli, redrives.cli.admin.committed_offsets
+    put(cli, replace(letter(9), group_id="billing"))
+    reads(cli, "billing", "orders")
+    error: StreamGroupsError = BrokerUnreachable("The offsets could not be read.", remedy="Try again.")
+
+    def fail(group_ids: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
+        if "billing" in group_ids:
+            raise error
+        return committed_offsets(group_ids)
+
+    monkeypatch.setattr(cli.admin, "committed_offsets", fail)
+    result = cli("dlq", "redrive", DLQ, "--execute", "-o", "json")
+    reported = json.loads(result.err.splitlines()[-1])["error"]
+    assert (result.code, reported["retriable"], sent(cli, "orders")) == (ExitCode.ERROR, True, [])
+    assert reported["message"] == "The offsets could not be read. Nothing was sent."
+    assert reported["remedy"] == "Try again. Or name the topics of the letters with --source."
+    # The group of a letter that is redriven already, or that is named with --source, is not requested.
+    assert (
+        "1 letter redriven."
+        in cli("dlq", "redrive", DLQ, "--execute", "--source", "orders:1", "--group", "billing").err
+    )
+    assert cli("dlq", "redrive", DLQ, "--execute").code == 0
+    error = InvalidOption("The group id is invalid.")
+    put(cli, replace(letter(7), id="invalid", group_id="billing"))
+    invalid = cli("dlq", "redrive", DLQ, "--execute")
+    assert (invalid.code, "1 letters name a topic that their group does not read" in invalid.err) == (0, True)
 
 
 def test_P5_a_run_that_fails_after_some_transactions_is_continued(

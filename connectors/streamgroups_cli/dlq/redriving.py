@@ -6,18 +6,18 @@ run sends the rest. ``streamgroups_cli.dlq`` imports it. Source: SEMANTICS P5, O
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from streamgroups.acls import grant
 from streamgroups.dlq.letter_files import parse_lines
 from streamgroups.dlq.redrive import Planned, Repaired, State, Targets, is_reserved, plan_redrive, transactions
 from streamgroups.dlq.stored_letters import Selection
 from streamgroups.dlq.table_letters import AnyLetter
-from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownTopic
+from streamgroups.errors import InvalidOption, NotAuthorized, PartlyDone, StreamGroupsError, UnknownTopic
 from streamgroups.printable import listed
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
@@ -27,6 +27,9 @@ from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.options import ExecuteOption, with_options
 from streamgroups_cli.output import Output, OutputOption, emit_rows, print_message
 
+#: Groups in the command of a remedy. Any client can write letters with any groups.
+_MAX_GRANTED = 10
+_NAME_TOPICS = "Or name the topics of the letters with --source."
 _COLUMNS = (Column("id"), Column("attempt", right=True), Column("state"), Column("to"), Column("repaired"))
 
 
@@ -56,7 +59,7 @@ def redrive(
             letters,
             redriven,
             to=to,
-            targets=None if to is not None else _targets(queue, letters, select.selection),
+            targets=None if to is not None else _targets(queue, letters, redriven, select.selection),
             max_attempts=options.max_attempts,
             include_parked=include_parked,
             repaired=repaired,
@@ -66,12 +69,15 @@ def redrive(
         _emit(dlq, plan, output, dry_run=not execute)
         queue.warn_of_foreign()
         _warn(plan, to)
-        if not sent:
-            print_message(NOTHING_TO_DO)
-        elif not execute:
-            print_message(ONLY_A_PLAN)
-        else:
+        undecided = _undecided(plan, has_sent=bool(sent))
+        if undecided is not None and not execute:
+            print_message(f"Warning: {undecided}")
+        if sent and execute:
             _send(queue, sent, options.timeout)
+        elif sent or undecided is None:
+            print_message(ONLY_A_PLAN if sent else NOTHING_TO_DO)
+        if undecided is not None and execute:
+            raise undecided
 
 
 def _check_target(queue: Queue, to: str | None) -> None:
@@ -82,21 +88,35 @@ def _check_target(queue: Queue, to: str | None) -> None:
         )
 
 
-def _targets(queue: Queue, letters: Sequence[AnyLetter], selection: Selection) -> Targets:
-    """The topics to which records can return: those of ``--source``, and those that the groups of the letters read."""
+def _targets(queue: Queue, letters: Sequence[AnyLetter], redriven: Collection[str], selection: Selection) -> Targets:
+    """The topics to which records can return: those of ``--source``, and those that the groups of the letters read.
+
+    A letter can name any group. One that is invalid, or that this user may not describe, must not hide the others.
+
+    Raises:
+        StreamGroupsError: if the brokers do not return the topics of a group (SEMANTICS G17). Nothing is sent.
+    """
     named = frozenset(selection.sources or ())
     others = {
         it.letter.group_id
         for it in letters
-        if it.letter.origin is not None and it.letter.origin.topic_partition.topic not in named
+        if it.letter.origin is not None
+        and it.letter.origin.topic_partition.topic not in named
+        and it.letter.id not in redriven
     }
-    read = {}
-    # A letter can name any group, and one that is invalid must not hide the others.
+    read: dict[str, frozenset[str]] = {}
+    denied = set()
     for group_id in sorted(others):
-        with suppress(StreamGroupsError):
+        try:
             committed_by = queue.cluster.groups.committed_offsets([group_id])
             read[group_id] = frozenset(tp.topic for tp in committed_by.get(group_id, {}))
-    return Targets(queue.name, named, read)
+        except InvalidOption:
+            read[group_id] = frozenset()
+        except NotAuthorized:
+            denied.add(group_id)
+        except StreamGroupsError as e:
+            raise e.with_text(f"{e.what} Nothing was sent.", f"{e.remedy} {_NAME_TOPICS}".strip()) from None
+    return Targets(queue.name, named, read, denied)
 
 
 def _lines(file: Path) -> list[str]:
@@ -150,9 +170,23 @@ def _send(queue: Queue, planned: Sequence[Planned], timeout: str) -> None:
         print_message(f"{len(planned) - sent} more were redriven by another run meanwhile.")
 
 
+def _undecided(plan: Sequence[Planned], *, has_sent: bool) -> StreamGroupsError | None:
+    """The error about letters whose groups this user may not describe, after the others were sent."""
+    undecided = [it.stored.letter for it in plan if it.is_undecided]
+    if not undecided:
+        return None
+    groups = sorted({it.group_id for it in undecided})
+    return (PartlyDone if has_sent else NotAuthorized)(
+        f"{len(undecided)} letters are left out: this user may not describe their groups ({listed(map(repr, groups))}), so the "
+        "topics to which their records can return are unknown.",
+        remedy=f"{grant('Describe', 'Group', groups[:_MAX_GRANTED])}. {_NAME_TOPICS}",
+        group=groups[0] if len(groups) == 1 else None,
+    )
+
+
 def _warn(plan: Sequence[Planned], to: str | None) -> None:
     unwritable = [it.stored.letter.id for it in plan if it.is_unwritable]
-    left_out = [it for it in plan if it.topic is None and not it.is_unwritable]
+    left_out = [it for it in plan if it.topic is None and not it.is_unwritable and not it.is_undecided]
     counts = {state: sum(it.state is state for it in left_out) for state in State}
     if counts[State.REDRIVEN]:
         print_message(f"{counts[State.REDRIVEN]} letters are already redriven, and are left out.")
@@ -162,8 +196,9 @@ def _warn(plan: Sequence[Planned], to: str | None) -> None:
         )
     if counts[State.WAITING]:
         print_message(
-            f"{counts[State.WAITING]} letters name a topic that their group does not read, so another client may have written "
-            "them. Check them, and name the topic with --source or --to. Topics of the queue and internal ones are left out."
+            f"{counts[State.WAITING]} letters name a topic that their group does not read, or that this user may not describe. "
+            "Another client may have written them. Check them, and name the topic with --source or --to. Topics of the queue and "
+            "internal ones are left out."
         )
     if counts[State.NO_RECORD]:
         print_message(
