@@ -17,6 +17,10 @@ from streamgroups_kafka.probes import access_probe
 ALL = [SimpleNamespace(name=name) for name in ("DESCRIBE", "READ", "WRITE")]
 
 
+#: The error of a broker that does not return its groups.
+BROKER = "broker"
+
+
 class FakeAdmin:
     """An admin client, with the error of the description of each topic or group."""
 
@@ -35,7 +39,8 @@ class FakeAdmin:
         return {name: done(self._errors.get(name)) for name in names}
 
     def list_consumer_groups(self, **_: Any) -> Future[Any]:
-        return done(None, valid=[])
+        errors = [KafkaException(KafkaError(it)) for name, it in self._errors.items() if name == BROKER]
+        return done(None, valid=["board"], errors=errors)
 
     def describe_cluster(self, **_: Any) -> Future[Any]:
         return done(None)
@@ -79,6 +84,16 @@ def test_another_failure_of_a_topic_is_reported(monkeypatch: pytest.MonkeyPatch,
     assert (found[0].about, found[0].state) == ("topics", State.PROBLEM)
     assert "_TIMED_OUT" in found[0].what
     assert [it.about for it in found[1:]] == ["groups", "acls"]
+
+
+def test_G17_a_broker_that_does_not_return_its_groups_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def groups(errors: Mapping[str, int]) -> CheckResult:
+        (found,) = (it for it in probed(monkeypatch, errors, topics=[], groups=[]) if it.about == "groups")
+        return found
+
+    assert (groups({}).state, groups({}).in_use) == (State.OK, "1 groups")
+    failed = groups({BROKER: KafkaError.COORDINATOR_LOAD_IN_PROGRESS})
+    assert (failed.state, "the responsible broker is not ready" in failed.what) == (State.PROBLEM, True)
 
 
 def test_failures_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,9 @@ def _topics(admin: AdminClient, names: list[str]) -> list[CheckResult]:
 def _groups(admin: AdminClient, names: list[str]) -> list[CheckResult]:
     if not names:
         listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result()
+        for error in listed.errors:
+            # A broker has not returned its groups (SEMANTICS G17).
+            raise error if isinstance(error, KafkaException) else KafkaException(error)
         return [
             ok("groups", "This user may describe them. --group shows the ACLs of one.", f"{len(listed.valid)} groups")
         ]
