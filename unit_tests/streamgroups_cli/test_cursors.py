@@ -158,6 +158,47 @@ def test_an_instance_that_has_left_is_reported_and_leaves_no_files(
         assert "Create a new cursor with streamgroups cursors create" in result.err
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(13, "Permission denied"),
+        OSError(24, "Too many open files"),
+        ConnectionAbortedError("It closed."),
+    ],
+)
+def test_G3_an_instance_that_cannot_be_reached_can_be_live(
+    stream: CommandLine, instances: Instances, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    cursor = create(stream, *GROUP)
+    with monkeypatch.context() as patch:
+        patch.setattr("streamgroups_cli.cursors.requests.call", fail)
+        result = stream("cursors", "commit", cursor)
+    assert (result.code, "has left, or its process" in result.err, "Create a new cursor" in result.err) == (
+        1,
+        False,
+        False,
+    )
+    assert f"could not be reached: {error.strerror or error}" in result.err
+    assert "with its --signing-key-file" in result.err
+    assert stream("cursors", "commit", cursor).code == 0
+
+
+def test_an_instance_that_ends_during_a_request_is_reported(
+    stream: CommandLine, instances: Instances, monkeypatch: pytest.MonkeyPatch, state: Path
+) -> None:
+    def fail(*_: object) -> None:
+        (state / "instances" / SESSION).unlink()
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    cursor = create(stream, *GROUP)
+    monkeypatch.setattr("streamgroups_cli.cursors.requests.call", fail)
+    result = stream("cursors", "commit", cursor)
+    assert (result.code, "is not on this machine: it has left" in result.err) == (3, True)
+
+
 def test_G7_an_instance_that_was_evicted_is_reported(stream: CommandLine, instances: Instances) -> None:
     cursor = create(stream, *GROUP)
     # As if another process with this instance's key had made it leave; its own stays, to report it.

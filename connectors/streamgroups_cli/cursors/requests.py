@@ -36,7 +36,7 @@ def request_instance(instance: GroupCursor, signing_key: bytes, request: dict[st
 
     Raises:
         FencedMember: if the process does not exist any more.
-        StreamGroupsError: if it does not respond in time, or the error of its response.
+        StreamGroupsError: if it does not respond in time or cannot be reached, or the error of its response.
     """
     link = instances() / instance.session
     try:
@@ -49,15 +49,30 @@ def request_instance(instance: GroupCursor, signing_key: bytes, request: dict[st
             group=instance.group,
         ) from None
     except OSError as e:
-        if isinstance(e, ConnectionRefusedError):
+        raise _error_of(e, instance, link) from None
+    return response
+
+
+def _error_of(error: OSError, instance: GroupCursor, link: Path) -> StreamGroupsError:
+    # A process that ends removes its socket, and then closes it.
+    has_ended = isinstance(error, ConnectionError) and not link.exists()
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError) or has_ended:
+        if isinstance(error, ConnectionRefusedError):
             _clear_up(link)
-        raise FencedMember(
+        return FencedMember(
             f"Instance '{instance.instance}' of group '{instance.group}' is not on this machine: it has left, or its process "
             "was ended.",
             remedy="Create a new cursor with create_group_cursor. The group continues at its committed offsets.",
             group=instance.group,
-        ) from None
-    return response
+        )
+    # The process can be live: a second instance of its name would be rejected (SEMANTICS G3).
+    return StreamGroupsError(
+        f"The process of instance '{instance.instance}' of group '{instance.group}' could not be reached: {error.strerror or error}. It "
+        "is unknown whether the instance is live.",
+        remedy="Run the command as the user of that process and with its signing_key. Otherwise try again: if the instance has "
+        "left, the error reports it.",
+        group=instance.group,
+    )
 
 
 def _clear_up(link: Path) -> None:
