@@ -121,10 +121,12 @@ class PartitionDescription:
     Args:
         partition: its number.
         replicas: the ids of the brokers that store it.
+        has_leader: whether one of them is its leader.
     """
 
     partition: int
     replicas: tuple[int, ...]
+    has_leader: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.scope import GroupsOrAllArgument, all_groups_of, named_groups
+from streamgroups_cli.groups.unlisted_groups import warn_of_unlisted
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
 
@@ -77,6 +78,7 @@ def gaps(
 
 def _groups_with_gaps(cluster: Cluster) -> list[str]:
     listed = [g.group_id for g in list_all(cluster.groups, internal=True)]
+    warn_of_unlisted(cluster)
     return [group_of(name) for name in listed if name == gaps_group_of(group_of(name))]
 
 

@@ -19,13 +19,14 @@ from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.groups.offset_audit import GroupAudit
 from streamgroups.instances.entries import check_name
 from streamgroups.instances.overview import ReplicaView, overview
-from streamgroups.monitoring.monitor import Monitor
+from streamgroups.monitoring.monitor import Monitor, WatchedGroup
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.auditing import audit_groups
 from streamgroups_cli.connection import Connect, timeout_s
 from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups.auditing import read_committed
 from streamgroups_cli.groups.scope import GroupsOrAllArgument, group_ids, named_groups
+from streamgroups_cli.groups.unlisted_groups import UnlistedGroups
 from streamgroups_cli.instance_log import open_log
 from streamgroups_cli.lasting_connection import LastingConnection, LastingMonitor
 from streamgroups_cli.metrics_address import parse_address
@@ -102,7 +103,15 @@ def metrics(
                 it.groups, it.topics, it.now_ms, window_ms=window_ms, count_bytes=limit_bytes, gaps=True
             ),
         )
-        polls = Polls(lambda: monitor.poll(groups), lambda: connection.requests, replicas=replicas.read)
+        unlisted = UnlistedGroups()
+
+        def poll() -> Sequence[WatchedGroup]:
+            found = monitor.poll(groups)
+            # Of a named group, the recorded gaps can be missing.
+            connection.use(unlisted.check)
+            return found
+
+        polls = Polls(poll, lambda: connection.requests, replicas=replicas.read)
         failure = polls.refresh()
         if failure is not None:
             raise failure

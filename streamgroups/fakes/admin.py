@@ -160,10 +160,14 @@ class FakeAdmin:
         self.cluster.check_parts(*(names or ()))
         counts = self.cluster.partition_counts()
         return {
-            name: TopicDescription(name, tuple(PartitionDescription(p, (BROKER,)) for p in range(count)))
+            name: TopicDescription(name, tuple(self._description(TopicPartition(name, p)) for p in range(count)))
             for name, count in sorted(counts.items())
             if (name not in self.cluster.rejections if names is None else name in names)
         }
+
+    def _description(self, tp: TopicPartition) -> PartitionDescription:
+        has_leader = not isinstance(self.cluster.rejections.get(tp), BrokerUnreachable)
+        return PartitionDescription(tp.partition, (BROKER,), has_leader)
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
         """See :meth:`streamgroups.ports.TopicAdmin.identities`."""

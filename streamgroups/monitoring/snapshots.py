@@ -25,6 +25,7 @@ from streamgroups.groups.lag import (
     maximum,
     total,
 )
+from streamgroups.groups.unused_groups import OFFSETS_TOPIC
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import Bounds, OffsetRange, StampedOffset, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
@@ -140,6 +141,28 @@ def list_all(groups: GroupAdmin, *, every_type: bool = False, internal: bool = F
         for g in groups.list_groups()
         if (every_type or g.type in TYPES_WITH_OFFSETS) and (internal or not is_metadata_group(g.group_id))
     ]
+
+
+def unlisted_partitions(topics: TopicAdmin) -> list[int]:
+    """Returns the partitions of ``__consumer_offsets`` without a leader. A list of groups omits their groups, without an error.
+
+    Args:
+        topics: the cluster's topics.
+
+    Raises:
+        NotAuthorized: if this user may not describe the topic.
+        StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
+
+    >>> from streamgroups.errors import BrokerUnreachable
+    >>> from streamgroups.fakes import FakeAdmin, FakeCluster
+    >>> cluster = FakeCluster(lambda: 0)
+    >>> cluster.create_topic("__consumer_offsets", 3)
+    >>> cluster.rejections[TopicPartition("__consumer_offsets", 1)] = BrokerUnreachable("It has no leader.")
+    >>> unlisted_partitions(FakeAdmin(cluster))
+    [1]
+    """
+    described = topics.describe_topics([OFFSETS_TOPIC]).values()
+    return [it.partition for topic in described for it in topic.partitions if not it.has_leader]
 
 
 def survey(

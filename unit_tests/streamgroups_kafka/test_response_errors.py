@@ -258,6 +258,11 @@ def test_G17_a_topic_that_a_tool_may_not_describe_is_not_missing() -> None:
         topics.identities(["flights", "orders"])
 
 
+def test_G17_a_partition_without_a_leader_is_described() -> None:
+    topics = KafkaTopicAdmin(scripted_session(Answers({P0: 1, P1: -1})), CONFIG)
+    assert [it.has_leader for it in topics.describe_topics(["flights"])["flights"].partitions] == [True, False]
+
+
 # ---- offsets -----------------------------------------------------------------------------------------------------------
 
 _FORMER_LEADER = sorted(REQUESTS["ListOffsets"].moved)

@@ -38,6 +38,7 @@ from streamgroups_cli.groups.scope import (
     all_groups_of,
     chosen_groups,
 )
+from streamgroups_cli.groups.unlisted_groups import warn_of_unlisted
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
 
@@ -78,6 +79,8 @@ def describe(
     _check_view(members=members, state=state, state_location=state_location)
     with connect() as cluster:
         ids = requested if requested is not None else all_groups_of(cluster)
+        if requested is None:
+            warn_of_unlisted(cluster)
         reads = {None: READS_UNASKED, True: 10**9, False: 0}[time_lag]
         snapshots = survey(cluster.groups, cluster.topics, ids, reads=reads, count_bytes=count_bytes(count_limit))
         states = committed_states(snapshots, state_location) if state else None

@@ -1,4 +1,4 @@
-"""``streamgroups groups list``: all groups of a cluster, in one request to each broker.
+"""``streamgroups groups list``: all groups of a cluster, in one request to each broker and one for a warning.
 
 ``streamgroups_cli.groups`` imports it. Source: SEMANTICS O1; ``kafka-consumer-groups.sh --list``.
 """
@@ -13,6 +13,7 @@ from streamgroups.monitoring.snapshots import list_all
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.styles import state_style
+from streamgroups_cli.groups.unlisted_groups import warn_of_unlisted
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit
 
@@ -49,6 +50,7 @@ def list_groups(
             for g in list_all(cluster.groups, every_type=True, internal=internal)
             if (not states or g.state.lower() in states) and (not types or g.type.lower() in types)
         ]
+        warn_of_unlisted(cluster)
     rows: list[list[Cell]] = [[g.group_id, g.state, g.type, g.protocol_type, g.coordinator] for g in listed]
     emit(
         output,

@@ -18,6 +18,7 @@ from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.state_lookup import Position
 from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.groups.unlisted_groups import warn_of_unlisted
 
 GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Groups.", show_default=False)]
 #: For commands that only read.
@@ -66,7 +67,9 @@ def group_ids(cluster: Cluster, chosen: list[str] | None) -> list[str]:
     """Returns the names of the groups: the chosen ones, or all with committed offsets."""
     if chosen is not None:
         return chosen
-    return [g.group_id for g in list_all(cluster.groups)]
+    found = [g.group_id for g in list_all(cluster.groups)]
+    warn_of_unlisted(cluster)
+    return found
 
 
 def all_groups_of(cluster: Cluster) -> list[str]:

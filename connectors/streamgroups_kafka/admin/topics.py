@@ -253,7 +253,10 @@ def _of_a_record(listed: StampedOffset) -> StampedOffset | None:
 
 
 def _description(topic: Any) -> TopicDescription:
-    partitions = (PartitionDescription(p.partition_index, tuple(p.replica_nodes)) for p in topic.partitions)
+    partitions = (
+        PartitionDescription(p.partition_index, tuple(p.replica_nodes), p.leader_id != _NO_LEADER)
+        for p in topic.partitions
+    )
     return TopicDescription(topic.name, tuple(sorted(partitions, key=lambda p: p.partition)))
 
 
