@@ -293,6 +293,6 @@ def test_a_ledger_in_foreach_batch_is_registered_as_long_as_it_is_used(tmp_path:
         lambda _rows, _batch: None, checkpoint=str(tmp_path / "c"), location=str(tmp_path / "s")
     )
     del ledger, stable
-    ledger_registry._ledgers._forget_ended(())
+    ledger_registry._ledgers._forget_ended()
     assert not any(group in it.group_ids for it in ledger_registry._ledgers._kept.values())
     assert list(tmp_path.iterdir()) == []

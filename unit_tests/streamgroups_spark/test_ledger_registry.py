@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -25,7 +26,18 @@ class Queries:
 
     def __init__(self) -> None:
         self.active: set[str] = set()
-        self.ledgers = Ledgers(lambda: self.active, lambda checkpoint: f"file:{checkpoint}")
+        #: What happens in another thread, by the call of Spark that waits for it.
+        self.meanwhile: dict[str, Callable[[], object]] = {}
+        self.ledgers = Ledgers(self._active, self._resolved)
+
+    def _active(self) -> frozenset[str]:
+        active = frozenset(self.active)
+        self.meanwhile.pop("active", lambda: None)()
+        return active
+
+    def _resolved(self, checkpoint: str) -> str:
+        self.meanwhile.pop("resolved", lambda: None)()
+        return f"file:{checkpoint}"
 
     def start(self, sink: object, *group_ids: str, checkpoint: str = "/c", sink_name: str = TABLE) -> Writer:
         writer = Writer()
@@ -105,6 +117,23 @@ def test_a_query_that_has_ended_is_forgotten_with_its_writer(queries: Queries) -
     del writer
     queries.start(FARES, "another", checkpoint="/other")
     assert queries.ledgers.of("board", "file:/c", TABLE) is None
+
+
+@pytest.mark.parametrize("call", ["resolved", "active"])
+def test_X2_a_query_that_starts_meanwhile_keeps_its_ledger(queries: Queries, call: str) -> None:
+    """Its writer is deleted, and the thread that starts another query has read the active queries before."""
+    queries.meanwhile[call] = lambda: queries.start(FLIGHTS)
+    queries.start(FARES, "another", checkpoint="/other")
+    assert not queries.meanwhile
+    assert queries.ledgers.of("board", "file:/c", TABLE) == FLIGHTS
+
+
+def test_X2_a_query_that_ends_and_starts_again_meanwhile_keeps_its_ledger(queries: Queries) -> None:
+    queries.start(FLIGHTS)
+    queries.active.clear()
+    queries.meanwhile["active"] = lambda: queries.start(FLIGHTS)
+    queries.start(FARES, "another", checkpoint="/other")
+    assert queries.ledgers.of("board", "file:/c", TABLE) == FLIGHTS
 
 
 @pytest.mark.parametrize("sink_name", ["ConsoleTable$", FOREACH_BATCH, "streamgroups", OTHER])

@@ -80,10 +80,9 @@ class Ledgers:
                 cannot be pickled.
         """
         ledger = _Ledger(sink_name, frozenset(group_ids), sink, pickled_ledger(sink, group_ids), weakref.ref(writer))
-        active = self._active()
         checkpoint = self._resolved(checkpoint)
+        active = self._forget_ended()
         with self._lock:
-            self._forget_ended(active)
             self._check(checkpoint, ledger, active)
             self._kept[checkpoint] = ledger
 
@@ -121,10 +120,18 @@ class Ledgers:
             self._check(checkpoint, of_group[checkpoint], active)
             return of_group[checkpoint].sink
 
-    def _forget_ended(self, active: Collection[str]) -> None:
-        ended = [where for where, ledger in self._kept.items() if ledger.writer() is None and where not in active]
-        for where in ended:
-            del self._kept[where]
+    def _forget_ended(self) -> Collection[str]:
+        """Deletes the entries of queries that have ended and cannot be started again. Returns the active queries."""
+        with self._lock:
+            without_writer = {where: ledger for where, ledger in self._kept.items() if ledger.writer() is None}
+        # In this order: another thread can start a query meanwhile, and Spark makes it active before its writer is deleted.
+        active = self._active()
+        with self._lock:
+            for where, ledger in without_writer.items():
+                # Another thread can have replaced the entry.
+                if where not in active and self._kept.get(where) is ledger:
+                    del self._kept[where]
+        return active
 
     def _check(self, checkpoint: str, ledger: _Ledger, active: Collection[str]) -> None:
         for where, other in sorted(self._kept.items()):
