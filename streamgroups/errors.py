@@ -334,7 +334,7 @@ class AggregateOverflow(StreamGroupsError):
 class QueryUnknown(StreamGroupsError):
     """The process that started a query does not respond, or does not report what its source needs.
 
-    Such are the operators with state, the checkpoint, the sink, and the reports of tasks.
+    Such are the operators with state, the checkpoint, the sink with its ledger, and the reports of tasks.
     """
 
     retriable = True

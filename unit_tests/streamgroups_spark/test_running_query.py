@@ -1,10 +1,11 @@
-"""S8, S13, X4: the process of a source at its start and its stop, and the facts of its batches."""
+"""S8, S13, X3, X4: the process of a source at its start and its stop, and the facts of its batches."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +22,10 @@ from streamgroups_spark.bridge import rpc
 from streamgroups_spark.bridge.rpc import USER, SessionServer
 from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_spark.messages.batch import BatchFacts, BatchRequest, BatchWritten, CommittedReply, CommittedRequest
+from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.messages.time import ClusterRequest, ExplanationRequest, TimeRequest
 from streamgroups_spark.session import new_session
+from streamgroups_spark.source import running_query
 from streamgroups_spark.source.running_query import RunningQuery
 from streamgroups_spark.source.source_options import parse
 
@@ -58,6 +61,19 @@ def test_X4_only_the_first_written_batch_of_a_run_can_repeat_a_no_data_batch(
     found = [may_repeat(), may_repeat()]
     query._answer(BatchWritten({}))
     assert [*found, may_repeat()] == expected
+
+
+def test_X3_a_query_does_not_run_without_the_ledger_of_its_sink(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's process is gone, or has no such ledger. The next start of the query registers it."""
+    monkeypatch.setattr(running_query, "request_user", lambda *_, **__: None)
+    query = RunningQuery.__new__(RunningQuery)
+    query._group_id, query._session, query._checkpoint = "board", "session", "file:/c"
+    query.facts = QueryFacts("file:/c", frozenset(), sink="streamgroups-deltasink-1f")
+    with pytest.raises(QueryUnknown, match=r"group 'board' does not return the ledger of its sink") as raised:
+        query._ledger_sink()
+    assert (raised.value.retriable, raised.value.group) == (True, "board")
+    query.facts = replace(query.facts, sink="ForeachBatchSink")
+    assert query._ledger_sink() is None
 
 
 P0 = TopicPartition("flights", 0)

@@ -15,6 +15,9 @@ from typing import Any
 from streamgroups.query.operator_states import StateReport
 from streamgroups_spark.messages.time import StreamTime
 
+#: The start of the names of the sinks of ``sinks.exactly_once``, and of those of the Kafka sink with dead letters.
+_SINKS, _KAFKA_SINK = "streamgroups-", "streamgroups-kafkasink-"
+
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
@@ -95,6 +98,16 @@ class QueryFacts:
     sink: str | None = None
     query_id: str | None = None
     unknown_operators: frozenset[str] = frozenset()
+
+    @property
+    def has_ledger_sink(self) -> bool:
+        """Whether the name of the sink is that of a sink with a ledger, which ``sinks.exactly_once`` has registered.
+
+        >>> names = "streamgroups-postgressink-1f", "streamgroups-kafkasink-1f", "streamgroups", "ForeachBatchSink"
+        >>> [QueryFacts(None, frozenset(), sink=name).has_ledger_sink for name in names]
+        [True, False, False, False]
+        """
+        return self.sink is not None and self.sink.startswith(_SINKS) and not self.sink.startswith(_KAFKA_SINK)
 
 
 @dataclass(frozen=True, slots=True)

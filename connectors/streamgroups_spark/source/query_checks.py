@@ -6,8 +6,9 @@ built, and by ``source.running_query`` before the first batch of any query.
 * ``maxDrift`` is rejected where no watermark over all partitions exists on the driver.
 * Stateful and unknown operators over a shared stream are rejected: state does not move to the next owner of a partition. Two
   queries of a group would each store a part of each result, and a rebalance would split that part again.
+* A query is rejected without the ledger of its sink: its positions would be those of the group only.
 
-Source: SEMANTICS S9, S10, S14, W16; ``streamgroups.groups.program``.
+Source: SEMANTICS S9, S10, S14, W16, X3; ``streamgroups.groups.program``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pyspark import __version__
 from pyspark.sql import DataFrame
 
 from streamgroups.durations import exact
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, QueryUnknown
 from streamgroups.groups.program import form_of
 from streamgroups.ledgers.staging import StagingSink
 from streamgroups_spark.bridge.stage_name import DirectColumns, StageName
@@ -129,6 +130,33 @@ Or use sg.windows or sg.stateful, whose state follows its partition; sg.repartit
             f"({', '.join(sorted(unknown))}), and shares its stream with the other members of group '{source.group_id}'. "
             "The operator can have state, which does not move to the next owner of a partition.",
             remedy="Set membership=exclusive on its source, or write the query without this operator.",
+        )
+
+
+def check_ledger(facts: QueryFacts | None, sink: object | None, group_id: str) -> None:
+    """Checks that a query whose sink stores a ledger has received it.
+
+    Without it the query would not take its partitions over in the ledger, and would commit positions of another program.
+
+    Args:
+        facts: the facts about the query; ``None`` if they are unknown.
+        sink: the sink that the user's process has returned; ``None`` without one.
+        group_id: the group of the source.
+
+    Raises:
+        QueryUnknown: if its sink stores a ledger, and the user's process has returned none.
+
+    >>> check_ledger(QueryFacts("/data/board", frozenset(), sink="ForeachBatchSink"), None, "board")
+    >>> check_ledger(QueryFacts("/data/board", frozenset(), sink="streamgroups-deltasink-1f"), None, "board")
+    Traceback (most recent call last):
+    streamgroups.errors.QueryUnknown: The process that started the query of group 'board' does not return the ledger of its \
+sink 'streamgroups-deltasink-1f'. Start the query again with sg.exactly_once, and keep that process running.
+    """
+    if sink is None and facts is not None and facts.has_ledger_sink:
+        raise QueryUnknown(
+            f"The process that started the query of group '{group_id}' does not return the ledger of its sink '{facts.sink}'.",
+            remedy="Start the query again with sg.exactly_once, and keep that process running.",
+            group=group_id,
         )
 
 

@@ -77,7 +77,7 @@ from streamgroups_spark.messages.time import (
 from streamgroups_spark.messages.unions import Reply
 from streamgroups_spark.source.background import SerialJobs, import_partition_sizes, in_background
 from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
-from streamgroups_spark.source.query_checks import check_drift, check_state, direct_columns, form_of_query
+from streamgroups_spark.source.query_checks import check_drift, check_ledger, check_state, direct_columns, form_of_query
 from streamgroups_spark.source.source_options import SourceOptions
 from streamgroups_spark.source.source_watermark import imported_time
 
@@ -106,8 +106,8 @@ class RunningQuery:
     Raises:
         InvalidOption: if the query keeps state of a stream that it shares (SEMANTICS S9), or an option needs event times
             that the query does not have (SEMANTICS W16).
-        QueryUnknown: if the process that started it does not respond, or if it shares the stream and this process does not report
-            whether it is stateful.
+        QueryUnknown: if the process that started it does not respond, or does not return the ledger of its sink. Also if the query
+            shares the stream, and this process does not report whether it is stateful.
     """
 
     def __init__(
@@ -368,6 +368,7 @@ class RunningQuery:
         sink = None if self.facts is None else self.facts.sink
         request = LedgerRequest(self._group_id, self._checkpoint, sink)
         reply: LedgerReply | None = request_user(self._session, request, is_needed=True)
+        check_ledger(self.facts, reply, self._group_id)
         return None if reply is None else unpickled_ledger(reply)
 
     @property
