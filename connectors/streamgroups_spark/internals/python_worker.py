@@ -96,6 +96,17 @@ def exit_on_sigterm() -> None:
         signal.signal(signal.SIGTERM, leave)
 
 
+def ignore_termination() -> None:
+    """Makes this process ignore the signals that end it. Call :func:`exit_within` too.
+
+    The runner of a query that has failed leaves the group by itself. Spark sends SIGTERM meanwhile, and a terminal sends SIGINT
+    to all its processes. Their exceptions would interrupt the last commit and the leave.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+
+
 def exit_within(timeout_s: float) -> None:
     """Ends this process after a time if it still runs then, with exit code 1.
 

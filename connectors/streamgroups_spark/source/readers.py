@@ -32,7 +32,13 @@ from streamgroups.query.packing import Packing, pack
 from streamgroups.state.task_plan import TaskPlan
 from streamgroups_spark.bridge.channel import Channel
 from streamgroups_spark.internals.pickle_checks import Shipped
-from streamgroups_spark.internals.python_worker import exit_on_sigterm, exit_within, is_runner, prepare_python_worker
+from streamgroups_spark.internals.python_worker import (
+    exit_on_sigterm,
+    exit_within,
+    ignore_termination,
+    is_runner,
+    prepare_python_worker,
+)
 from streamgroups_spark.internals.spark_api import (
     ReadAllAvailable,
     ReadLimit,
@@ -286,6 +292,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Leaves the group."""
         if self._query is not None:
             if is_runner():
+                ignore_termination()
                 exit_within(_LEAVE_TIMEOUT_S)
             self._query.stop()
 
