@@ -320,6 +320,38 @@ def test_the_last_state_of_each_replica_survives_an_outage() -> None:
 
 
 @dataclass
+class _FailingWriter(Writer):
+    """A writer whose first write fails after further entries were queued."""
+
+    began: threading.Event = field(default_factory=threading.Event)
+    may_fail: threading.Event = field(default_factory=threading.Event)
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        if not self.began.is_set():
+            self.began.set()
+            assert self.may_fail.wait(30)
+            raise BrokerUnreachable("No broker responded.")
+        super().write(entries)
+
+
+def test_P2_after_an_outage_the_last_entry_is_written_last() -> None:
+    """The removal of a worker replaces its heartbeat. A state after it would be one of a worker that does not exist."""
+    writer = _FailingWriter(FakeInstanceLog())
+    queue = EntryQueue(writer, Lease(6_000, 0), FakeClock(0))
+    queue.put(Worker("w1", 2, 0, 1, 0, 6_000), Desired("late", True, 1), Observation(PLACED, Observed.STOPPING, 0))
+    assert writer.began.wait(30)
+    queue.put(Observation(PLACED, Observed.COMPLETED, 0), Removed("worker", "w1"))
+    writer.may_fail.set()
+    wait_until(lambda: writer.log.records, "the entries are written", 30, 0.01)
+    assert queue.close(30)
+    assert [read_entry(*it) for it in writer.log.records] == [
+        Desired("late", True, 1),
+        Observation(PLACED, Observed.COMPLETED, 0),
+        Removed("worker", "w1"),
+    ]
+
+
+@dataclass
 class _SlowWriter(Writer):
     """A writer whose broker takes 5 s."""
 

@@ -81,7 +81,9 @@ class EntryQueue:
                     if any(isinstance(it, Worker) for it in entries.values()):
                         self._lease = Lease(self._lease.lease_ms, sent_ms)
                     continue
-                self._waiting = {**entries, **self._waiting}
+                # As in ``put``: a replaced entry loses its place.
+                not_replaced = {key: entry for key, entry in entries.items() if key not in self._waiting}
+                self._waiting = {**not_replaced, **self._waiting}
                 if self._is_closing:
                     break
                 self._changed.wait(_RETRY_S)
