@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from multiprocessing.connection import Client, Connection, deliver_challenge
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups_spark.bridge import sockets
 from streamgroups_spark.bridge.sockets import Server, call, unnamed
 
 KEY = b"shared key"
@@ -101,6 +103,39 @@ def test_close_waits_for_the_responses_in_progress(path: Path) -> None:
     calling.join(10)
     assert (responses, path.exists()) == ([1], False)
     server.close()
+
+
+def test_close_waits_for_a_request_that_is_just_accepted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that accepts it is frozen before it starts the thread of the request."""
+    accepted, closing_ = threading.Event(), threading.Event()
+    join = threading.Thread.join
+    finished: list[Any] = []
+
+    class Frozen(Connection):
+        def __init__(self, handle: int) -> None:
+            super().__init__(handle)
+            if threading.current_thread().name == "streamgroups-rpc" and not accepted.is_set():
+                accepted.set()
+                assert closing_.wait(10)
+
+    def join_later(thread: threading.Thread, timeout: float | None = None) -> None:
+        closing_.set()
+        join(thread, timeout)
+
+    def answer(request: Any) -> Any:
+        time.sleep(0.2)
+        finished.append(request)
+        return request
+
+    monkeypatch.setattr(sockets, "Connection", Frozen)
+    server = Server(path, KEY, answer, 10)
+    calling = threading.Thread(target=call, args=(path, KEY, 1, 10))
+    calling.start()
+    assert accepted.wait(10)
+    monkeypatch.setattr(threading.Thread, "join", join_later)
+    server.close()
+    assert finished == [1]
+    join(calling, 10)
 
 
 def test_a_request_without_a_thread_does_not_end_the_server(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

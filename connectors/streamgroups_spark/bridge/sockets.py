@@ -61,7 +61,9 @@ class Server:
         with suppress(OSError):
             _connect(self._path, _CLOSE_TIMEOUT_S).close()
         deadline_s = time.monotonic() + _CLOSE_TIMEOUT_S
-        for thread in (self._accepting, *self._threads):
+        # This thread adds the last request to the others.
+        self._accepting.join(_CLOSE_TIMEOUT_S)
+        for thread in self._threads:
             thread.join(max(0.0, deadline_s - time.monotonic()))
         self._remove()
         self._listening.close()
