@@ -44,6 +44,38 @@ FOREACH_BATCH = "ForeachBatchSink"
 # ---- sessions ----------------------------------------------------------------------------------------------------------
 
 
+class _ActiveInPython:
+    """The active session of PySpark: one variable for all threads, whose blocks end in any order."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: The sessions of the blocks of all threads, in the order of their start.
+        self._entered: dict[object, SparkSession] = {}
+        self._before: SparkSession | None = None
+
+    @contextmanager
+    def set_to(self, spark: SparkSession) -> Iterator[None]:
+        """Sets it for the time of a block. The last block of all threads restores the session before the first one."""
+        from pyspark.sql import SparkSession
+
+        block = object()
+        with self._lock:
+            if not self._entered:
+                self._before = SparkSession._activeSession
+            self._entered[block] = SparkSession._activeSession = spark
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._entered[block]
+                SparkSession._activeSession = next(reversed(self._entered.values()), self._before)
+                if not self._entered:
+                    self._before = None
+
+
+_active_in_python = _ActiveInPython()
+
+
 @contextmanager
 def active_in_thread(spark: SparkSession) -> Iterator[None]:
     """Makes a session the active one of the calling thread, in Python and in the JVM, for the time of a block."""
@@ -51,18 +83,17 @@ def active_in_thread(spark: SparkSession) -> Iterator[None]:
 
     assert spark._jvm is not None
     of_jvm: Any = SparkSession._get_j_spark_session_class(spark._jvm)
-    # PySpark has one variable for all threads. In foreachBatch, the session of the thread in the JVM is another one.
-    in_jvm, in_python = of_jvm.getActiveSession(), SparkSession._activeSession
-    SparkSession._activeSession = spark
-    of_jvm.setActiveSession(spark._jsparkSession)
-    try:
-        yield
-    finally:
-        SparkSession._activeSession = in_python
-        if in_jvm.isDefined():
-            of_jvm.setActiveSession(in_jvm.get())
-        else:
-            of_jvm.clearActiveSession()
+    # In foreachBatch, the session of the thread in the JVM is another one than that of PySpark.
+    in_jvm = of_jvm.getActiveSession()
+    with _active_in_python.set_to(spark):
+        of_jvm.setActiveSession(spark._jsparkSession)
+        try:
+            yield
+        finally:
+            if in_jvm.isDefined():
+                of_jvm.setActiveSession(in_jvm.get())
+            else:
+                of_jvm.clearActiveSession()
 
 
 def qualified_path(spark: SparkSession, path: str) -> str:
