@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,8 +134,8 @@ def test_S10_spark_receives_the_event_time_and_no_other_column(session: str) -> 
     assert rows.schema == ROWS
     assert rows["timestamp"] == batch["timestamp"]
     assert all(rows[it].null_count == 2 for it in ROWS.names if it not in ("timestamp", "partition"))
-    [direct_columns] = handoff.Handoff(session, APPLICATION, 42).take_records()
-    assert direct_columns == batch
+    with closing(handoff.Handoff(session, APPLICATION, 42)) as operator:
+        assert list(operator.take_records()) == [batch]
     assert left(session) == []
 
 

@@ -415,4 +415,4 @@ def test_another_process_can_remove_a_directory_while_it_is_listed(
         return listed(directory)
 
     monkeypatch.setattr(Path, "iterdir", removed)
-    assert rpc._sockets(tmp_path) == [tmp_path / "kept" / "socket"]
+    assert rpc.files_of_sessions(tmp_path) == [tmp_path / "kept" / "socket"]

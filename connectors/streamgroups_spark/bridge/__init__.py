@@ -37,11 +37,12 @@ Accumulator
     :Security: Spark's own connection of a task with the driver
 
 Hand-off files
-    :Modules: ``handoff``, ``direct``
+    :Modules: ``handoff``, ``direct``, ``task_files``
     :From, to: ``source.readers``, ``state.stage``, ``state.stage_task``, ``state.operator_plan``
     :When: within one attempt of a task, between its reader and its operators
     :Content: the plan of the task, watermarks of producers with their offsets, and records if the operator takes them directly
-    :Kill: the name contains the attempt, so no other attempt reads the file. Old files are removed after a week.
+    :Kill: the name contains the attempt, so no other attempt reads the file. A later task of this user on the same host removes
+           records that no process uses after 10 minutes, and plans after a week.
     :Security: a directory of mode 0700. The location of states is masked by the key of the session.
 
 Name of a function

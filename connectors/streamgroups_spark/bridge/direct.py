@@ -11,6 +11,7 @@ workers. Source: SEMANTICS S10; Spark's ``Project``, ``EventTimeWatermark`` and 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -147,17 +148,18 @@ def pass_on(
         session: the session of the source.
         application: the id of the Spark application.
     """
-    operator = RecordsToOperator(session, application)
-    for batch in batches:
-        names = batch.schema.names
-        records = batch.select([it for it in names if it in direct_columns.to_operator])
-        spark_rows = _spark_rows(batch, direct_columns.to_spark, records.nbytes)
-        rows = {_SPARK_ROWS: str(int(spark_rows.sum()))}
-        operator.write_records(records.replace_schema_metadata(rows))
-        partition = pa.array(batch[_PARTITION].to_numpy(), mask=~spark_rows)
-        columns = {it: batch[it] for it in direct_columns.to_spark} | {_PARTITION: partition}
-        yield pa.record_batch([columns.get(it.name, _nulls(it.type, len(spark_rows))) for it in schema], schema=schema)
-    operator.end()
+    with closing(RecordsToOperator(session, application)) as operator:
+        for batch in batches:
+            names = batch.schema.names
+            records = batch.select([it for it in names if it in direct_columns.to_operator])
+            spark_rows = _spark_rows(batch, direct_columns.to_spark, records.nbytes)
+            rows = {_SPARK_ROWS: str(int(spark_rows.sum()))}
+            operator.write_records(records.replace_schema_metadata(rows))
+            partition = pa.array(batch[_PARTITION].to_numpy(), mask=~spark_rows)
+            columns = {it: batch[it] for it in direct_columns.to_spark} | {_PARTITION: partition}
+            arrays = [columns.get(it.name, _nulls(it.type, len(spark_rows))) for it in schema]
+            yield pa.record_batch(arrays, schema=schema)
+        operator.end()
 
 
 def kept_rows(records: pa.RecordBatch) -> int:

@@ -9,19 +9,20 @@ operator whose output another one processes writes the plan, and the watermarks 
 operator receives its records directly (``bridge.direct``), the reader writes each Arrow batch into a file, before it
 returns rows to Spark, and marks their end. Spark does not read far ahead of the operator, so few of these files exist at
 the same time. The names of files also contain the id of the application: a process can start another application, whose
-attempts have the same ids, and a killed task leaves its files. So the location of states, which can have a login, is not
-readable in a file. Source: SEMANTICS W13, W15; Spark's ``TaskContext.taskAttemptId``.
+attempts have the same ids, and a killed task leaves its files (``bridge.task_files``). So the location of states, which can
+have a login, is not readable in a file. Source: SEMANTICS W13, W15; Spark's ``TaskContext.taskAttemptId``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
-import time
+import threading
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,20 +32,17 @@ from pyspark import TaskContext
 from streamgroups.errors import StreamGroupsError
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import TopicPartition
-from streamgroups.path_names import path_part
 from streamgroups.state.task_plan import TaskPlan, decode, encode
-from streamgroups_spark.bridge.rpc import task_directory_of
+from streamgroups_spark.bridge.rpc import again
+from streamgroups_spark.bridge.task_files import lock, plan_file, records_file, sweep
 
-#: A killed task leaves its file. No task runs this long.
-_OLD_S = 7 * 24 * 3600
-#: How often old files are removed: once per this number of attempts.
+#: How often the files of killed tasks are removed: by the first task of each process, and once per this number of attempts.
 _SWEEP_EVERY = 1_000
+_has_swept = threading.Event()
 #: The first byte of a line with a plan. Lines with watermarks are JSON arrays.
 _PLAN = b"{"
 #: The line after all records and watermarks.
 _END = b"."
-#: The length of the name of an operator in the name of a file.
-_MAX_NAME_BYTES = 100
 #: In the place of the name of an operator.
 _READER = ""
 
@@ -74,9 +72,10 @@ def write_plan(session: str, application: str, plan: TaskPlan, upstream: str = _
     """
     attempt = attempt_id()
     masked = replace(plan, location=_masked(session, plan.location))
-    _append(_file(session, application, attempt, upstream), [encode(masked)])
-    if attempt % _SWEEP_EVERY == 0:
-        _sweep(session)
+    _append(session, application, attempt, upstream, [encode(masked)])
+    if not _has_swept.is_set() or attempt % _SWEEP_EVERY == 0:
+        _has_swept.set()
+        sweep(session)
 
 
 def write_watermarks(
@@ -94,11 +93,11 @@ def write_watermarks(
         json.dumps([it.topic_partition.topic, it.topic_partition.partition, it.offsets, it.times_ms])
         for it in watermarks
     ]
-    _append(_file(session, application, attempt_id(), upstream), lines)
+    _append(session, application, attempt_id(), upstream, lines)
 
 
 class RecordsToOperator:
-    """Passes records to the operator of this attempt. Used by one thread.
+    """Passes records to the operator of this attempt. Used by one thread. Close it.
 
     Args:
         session: the session of the source.
@@ -106,21 +105,36 @@ class RecordsToOperator:
     """
 
     def __init__(self, session: str, application: str) -> None:
-        self._path = _file(session, application, attempt_id(), _READER)
+        self._plan = _opened(session, application, attempt_id(), _READER)
+        lock(self._plan)
+        self._path = Path(self._plan.name)
         self._given = 0
 
     def write_records(self, records: pa.RecordBatch) -> None:
-        """Adds records, after their watermarks."""
-        path = _records_file(self._path, self._given)
+        """Adds records, after their watermarks. Has no effect if the operator has ended."""
+        if self._operator_has_ended():
+            return
+        path = records_file(self._path, self._given)
         unfinished = path.with_suffix(".new")
         with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_stream(file, records.schema) as writer:
             writer.write_batch(records)
         unfinished.rename(path)
         self._given += 1
+        if self._operator_has_ended():
+            # It may not have removed this file.
+            path.unlink(missing_ok=True)
 
     def end(self) -> None:
         """Marks the end of all records and watermarks."""
-        _append(self._path, [_END.decode()])
+        self._plan.write(_END + b"\n")
+
+    def close(self) -> None:
+        """Unlocks the records. Idempotent."""
+        self._plan.close()
+
+    def _operator_has_ended(self) -> bool:
+        # The operator removes the plan when it ends, also by an error.
+        return os.fstat(self._plan.fileno()).st_nlink == 0
 
 
 class Handoff:
@@ -134,7 +148,7 @@ class Handoff:
     """
 
     def __init__(self, session: str, application: str, attempt: int, upstream: str = _READER) -> None:
-        self._session, self._path = session, _file(session, application, attempt, upstream)
+        self._session, self._path = session, plan_file(session, application, attempt, upstream)
         self._file: BinaryIO | None = None
         #: The start of a line whose end the reader is still writing.
         self._rest = b""
@@ -165,7 +179,7 @@ class Handoff:
     def take_records(self) -> Iterator[pa.RecordBatch]:
         """Yields the records since the last call. Their watermarks can be taken before each batch is processed."""
         while True:
-            path = _records_file(self._path, self._taken)
+            path = records_file(self._path, self._taken)
             try:
                 mapped = pa.memory_map(str(path))
             except FileNotFoundError:
@@ -178,13 +192,14 @@ class Handoff:
 
     def close(self) -> None:
         """Removes the files. Idempotent."""
-        while (rest := _records_file(self._path, self._taken)).exists():
-            rest.unlink()
+        # In this order: a reader that still writes removes its records when the plan no longer exists.
+        self._path.unlink(missing_ok=True)
+        while (rest := records_file(self._path, self._taken)).exists():
+            rest.unlink(missing_ok=True)
             self._taken += 1
         if self._file is not None:
             self._file.close()
             self._file = None
-            self._path.unlink(missing_ok=True)
 
     def _read(self) -> None:
         if self._file is None:
@@ -192,6 +207,7 @@ class Handoff:
                 self._file = self._path.open("rb")
             except FileNotFoundError:
                 return
+            lock(self._file)
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for line in lines:
             if line.startswith(_PLAN):
@@ -222,22 +238,11 @@ def _mask(session: str, nonce: str, text: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(text, pad, strict=True))
 
 
-def _append(path: Path, lines: Iterable[str]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(line + "\n" for line in lines)
+@again
+def _opened(session: str, application: str, attempt: int, upstream: str) -> FileIO:
+    return plan_file(session, application, attempt, upstream).open("ab", buffering=0)
 
 
-def _file(session: str, application: str, attempt: int, upstream: str) -> Path:
-    operator = f"-{path_part(upstream, _MAX_NAME_BYTES)}" if upstream else ""
-    return task_directory_of(session) / f"task-{application}-{attempt}{operator}"
-
-
-def _records_file(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.name}.{number}")
-
-
-def _sweep(session: str) -> None:
-    for file in task_directory_of(session).glob("task-*"):
-        with suppress(FileNotFoundError):
-            if time.time() - file.stat().st_mtime > _OLD_S:
-                file.unlink()
+def _append(session: str, application: str, attempt: int, upstream: str, lines: Iterable[str]) -> None:
+    with _opened(session, application, attempt, upstream) as file:
+        file.write("".join(line + "\n" for line in lines).encode())

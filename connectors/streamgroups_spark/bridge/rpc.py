@@ -48,11 +48,11 @@ _NAME_LENGTH = 12
 #: The address of the user's process. The id of a run is longer.
 USER = "user"
 
-#: Another process that leaves the session last, or sweeps it, can remove its directory at the same time.
-_again = retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(5), reraise=True)
+#: Calls a function again: another process that leaves a session last, or sweeps it, can remove its directory meanwhile.
+again = retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(5), reraise=True)
 
 
-@_again
+@again
 def directory_of(session: str) -> Path:
     """Returns the directory of the sockets of a session, which only this user can enter.
 
@@ -67,7 +67,7 @@ def directory_of(session: str) -> Path:
     return _private(mine, mine / session[:_NAME_LENGTH])
 
 
-@_again
+@again
 def task_directory_of(session: str) -> Path:
     """Returns the directory of the files that tasks of a session pass on (``bridge.handoff``).
 
@@ -133,7 +133,7 @@ class SessionServer:
         _sweep(directory_of(session).parent)
         self._directory, self._server = self._bind(session, name)
 
-    @_again
+    @again
     def _bind(self, session: str, name: str) -> tuple[Path, Server]:
         directory = directory_of(session)
         return directory, Server(directory / name, session.encode(), self._reply, _RETRY_TIMEOUT_S)
@@ -153,7 +153,7 @@ class SessionServer:
 
 def _sweep(sessions: Path) -> None:
     """Removes sockets of killed processes, on which no process listens."""
-    for path in _sockets(sessions):
+    for path in files_of_sessions(sessions):
         with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_RETRY_TIMEOUT_S)
             try:
@@ -176,11 +176,15 @@ def _named(session: str) -> list[Path]:
     return []
 
 
-def _sockets(sessions: Path) -> list[Path]:
-    """The sockets of all sessions. Another process can remove a directory while it is listed."""
+def files_of_sessions(sessions: Path) -> list[Path]:
+    """The files of all sessions. Another process can remove a directory while it is listed.
+
+    Args:
+        sessions: the directory of the directories of sessions.
+    """
     found: list[Path] = []
     for session in sessions.glob("*"):
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(OSError):
             found += session.iterdir()
     return found
 
