@@ -20,7 +20,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +27,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from streamgroups.errors import RecordRejected
+from streamgroups_sinks.delta.check_directory import check_directory
 from streamgroups_sinks.delta.partition_values import Values, split
 from streamgroups_sinks.delta.schema_conversion import nullable
 from streamgroups_sinks.delta.stages import Stage, Staged, StagedFile
@@ -153,7 +153,7 @@ def checking(stage: Stage) -> Iterator[Callable[[pa.RecordBatch], None]]:
         yield lambda rows: None
         return
     stored = nullable(pa.schema([field for field in stage.schema if field.name != stage.delete_marker]))
-    with TemporaryDirectory(prefix="streamgroups-") as directory:
+    with check_directory() as directory:
         table = DeltaTable.create(directory, Schema.from_arrow(stored))
         for name, condition in stage.conditions:
             with suppress(DeltaError):
