@@ -1,7 +1,8 @@
 """Changes of the file of connections.
 
 ``connections`` changes it. :mod:`streamgroups.connections.config_file` reads it, here too. A change keeps the comments and the
-order of the file. Other users cannot read the files that it writes. Source: TOML 1.0.
+order of the file. Other users cannot read the files that it writes. Commands that run at the same time change the file one
+after the other. Source: TOML 1.0.
 
 A command changes a plain document. tomlkit applies the change to the text, and the result is parsed again: with dotted keys
 tomlkit can write a text that is invalid or has another meaning.
@@ -10,10 +11,8 @@ tomlkit can write a text that is invalid or has another meaning.
 from __future__ import annotations
 
 import copy
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from streamgroups.connections.config_file import checked, config_path, parse_tom
 from streamgroups.connections.named import Connections
 from streamgroups.connections.references import ENVIRONMENT, FILE
 from streamgroups.errors import InvalidOption
+from streamgroups_cli.file_changes import locked, replace_file
 
 
 def connections_in(document: Mapping[str, Any]) -> Connections:
@@ -36,6 +36,8 @@ def connections_in(document: Mapping[str, Any]) -> Connections:
 def changed_connections(*, dry_run: bool = False) -> Iterator[dict[str, Any]]:
     """Reads the file, and writes it at the end of the ``with`` block, unless the change is invalid.
 
+    Other changes of the file wait meanwhile.
+
     Args:
         dry_run: whether the change is checked and not written.
 
@@ -43,14 +45,17 @@ def changed_connections(*, dry_run: bool = False) -> Iterator[dict[str, Any]]:
         InvalidOption: if the file or the change is invalid, or the file cannot be written. Nothing was changed.
     """
     path = config_path()
-    text, found = read_document(path) if path.exists() else ("", {})
-    connections_in(found)
-    document = copy.deepcopy(dict(found))
-    yield document
-    connections_in(document)
-    changed = _changed(path, text, document)
-    if not dry_run:
-        _write(path, changed)
+    with ExitStack() as lock:
+        if not dry_run:
+            _lock(path, lock)
+        text, found = read_document(path) if path.exists() else ("", {})
+        connections_in(found)
+        document = copy.deepcopy(dict(found))
+        yield document
+        connections_in(document)
+        changed = _changed(path, text, document)
+        if not dry_run:
+            _write(path, changed)
 
 
 def _changed(path: Path, text: str, document: Mapping[str, Any]) -> str:
@@ -91,15 +96,22 @@ def _apply(content: MutableMapping[str, Any], document: Mapping[str, Any]) -> No
             content[key] = new
 
 
-def _write(path: Path, text: str) -> None:
+def _lock(path: Path, lock: ExitStack) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A new file that replaces the old one: a reader or a kill never sees half of it. Its mode is 0600.
-        number, new = tempfile.mkstemp(dir=path.resolve().parent, prefix=f".{path.name}.")
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(new, path.resolve())
+        lock.enter_context(locked(path))
     except OSError as e:
-        raise InvalidOption(
-            f"{path} cannot be written: {e.strerror}.", remedy="Set STREAMGROUPS_CONFIG to a file that you can write."
-        ) from e
+        raise _not_written(path, e) from e
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        replace_file(path, text)
+    except OSError as e:
+        raise _not_written(path, e) from e
+
+
+def _not_written(path: Path, error: OSError) -> InvalidOption:
+    return InvalidOption(
+        f"{path} cannot be written: {error.strerror}.", remedy="Set STREAMGROUPS_CONFIG to a file that you can write."
+    )

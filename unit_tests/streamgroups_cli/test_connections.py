@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import stat
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamgroups_cli import connections_file
+from streamgroups_cli import connections_file, file_changes
 from streamgroups_sinks.delta import probe
 from unit_tests.cli_runner import CommandLine
 from unit_tests.connections_file import SECRET, remove_secrets, write_connections
@@ -358,6 +363,88 @@ def test_use_and_delete_read_the_file_once(cli: CommandLine, config: Path, monke
     assert cli("connections", "use", "prod").code == 0
     assert cli("connections", "delete", "prod").code == 0
     assert reads == [config, config], "one for each command"
+
+
+def test_two_commands_at_the_same_time_change_the_file_one_after_the_other(
+    cli: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = _announced_locks(monkeypatch)
+    with ThreadPoolExecutor() as threads, connections_file.changed_connections() as document:
+        document["connections"] = {"prod": {"type": "kafka", "bootstrap-servers": "kafka1:9092"}}
+        waits.clear()
+        second = threads.submit(_add_connection, "test")
+        assert waits.wait(10), "the second command changes the file during the change of the first one"
+    second.result(10)
+    assert set(connections_file.read_document(config)[1]["connections"]) == {"prod", "test"}
+    assert os.listdir(config.parent) == [config.name]
+
+
+def test_a_command_locks_again_if_the_one_before_it_has_deleted_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a third command would create a new lock, and not wait."""
+    waits = _announced_locks(monkeypatch)
+    file, lock = tmp_path / "config.toml", tmp_path / ".config.toml.streamgroups-lock"
+
+    def is_there_for_others() -> bool:
+        with file_changes.locked(file):
+            return lock.exists()
+
+    with ThreadPoolExecutor() as threads:
+        with file_changes.locked(file):
+            waits.clear()
+            second = threads.submit(is_there_for_others)
+            assert waits.wait(10)
+        assert second.result(10)
+    assert not lock.exists()
+
+
+def test_commands_work_on_a_file_system_without_locks(
+    cli: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    assert cli("connections", "set", "prod", "-b", "kafka1:9092").code == 0
+    assert os.listdir(config.parent) == [config.name]
+
+
+def test_a_failed_write_leaves_the_file_as_it_was_and_no_copy_of_it(
+    cli: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("connections", "set", "prod", "-b", "kafka1:9092").code == 0
+    before = config.read_text()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    failed = cli("connections", "set", "test", "-b", "kafka2:9092")
+    assert (failed.code, f"{config} cannot be written: No space left on device." in failed.err) == (2, True)
+    assert (config.read_text(), os.listdir(config.parent)) == (before, [config.name])
+
+
+def test_a_dry_run_needs_no_lock(cli: CommandLine, config: Path) -> None:
+    assert cli("connections", "set", "prod", "-b", "kafka1:9092", "--dry-run").code == 0
+    assert not config.parent.exists()
+
+
+def _add_connection(name: str) -> None:
+    with connections_file.changed_connections() as document:
+        document.setdefault("connections", {})[name] = {"type": "kafka", "bootstrap-servers": f"{name}:9092"}
+
+
+def _announced_locks(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Returns an event that is set before a command waits for a lock."""
+    flock, waits = fcntl.flock, threading.Event()
+
+    def announce(number: int, operation: int) -> None:
+        waits.set()
+        flock(number, operation)
+
+    monkeypatch.setattr(fcntl, "flock", announce)
+    return waits
 
 
 def test_delete_and_use_none(cli: CommandLine, config: Path) -> None:
