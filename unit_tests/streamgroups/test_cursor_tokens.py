@@ -10,7 +10,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.cursors.cursor_tokens import LIFETIME_MS, Cursor, GroupCursor, PartitionCursor, decode, encode
+from streamgroups.cursors.cursor_tokens import (
+    LIFETIME_MS,
+    Cursor,
+    GroupCursor,
+    PartitionCursor,
+    covers_the_same,
+    decode,
+    encode,
+)
 from streamgroups.cursors.pending_ranges import PendingRange
 from streamgroups.errors import CursorExpired, InvalidCursor
 from streamgroups.identity import TopicIdentity
@@ -114,3 +122,22 @@ def test_G5_a_cursor_holds_no_key() -> None:
     result = json.loads(base64.urlsafe_b64decode(claims + "=="))
     assert set(result) == {"x", "s", "g", "i", "n", "c"}
     assert KEY.decode() not in str(result)
+
+
+@given(CURSORS, CURSORS, st.integers(0, 2**42), st.integers(0, 2**42))
+def test_G5_two_tokens_cover_the_same_whenever_they_were_returned(
+    one: Cursor, other: Cursor, now_ms: int, later_ms: int
+) -> None:
+    assert covers_the_same(encode(one, KEY, now_ms), encode(one, KEY, later_ms))
+    assert covers_the_same(encode(one, KEY, now_ms), encode(other, KEY, later_ms)) == (one == other)
+
+
+@given(st.text() | st.from_regex(r"sgc1\.[A-Za-z0-9_-]{0,8}\.[A-Za-z0-9_-]{0,8}", fullmatch=True))
+def test_G5_a_text_that_is_no_cursor_covers_only_what_itself_covers(text: str) -> None:
+    assert covers_the_same(text, text)
+    assert not covers_the_same(text, encode(GROUP, KEY, 0))
+
+
+def test_G5_a_deeply_nested_text_is_no_cursor() -> None:
+    nested = base64.urlsafe_b64encode(b"[" * 100_000).decode().rstrip("=")
+    assert not covers_the_same(f"sgc1.{nested}.x", encode(GROUP, KEY, 0))

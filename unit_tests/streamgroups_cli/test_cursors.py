@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -9,16 +10,18 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from streamgroups.cursors.cursor_tokens import LIFETIME_MS, PartitionCursor, encode
+import unit_tests.cli_cursors
+from streamgroups.cursors.cursor_tokens import LIFETIME_MS, GroupCursor, PartitionCursor, encode
 from streamgroups.errors import DataLoss
 from streamgroups.partitions import TopicPartition
-from streamgroups_cli.cursors import instance_process, opening
+from streamgroups_cli.cursors import instance_process, opening, reading, requests
 from streamgroups_cli.cursors.paths import signing_key
 from unit_tests.cli_cursors import SESSION, FakeCursors, Instances, now_ms
 from unit_tests.cli_runner import CommandLine
@@ -294,6 +297,100 @@ def test_a_cursor_stays_as_it_is_when_a_request_fails(stream: CommandLine, tmp_p
     stream.cluster.reachable = False
     assert stream("cursors", "get", f"@{file}").code == 1
     assert file.read_text() == before
+
+
+During = Callable[[str, Callable[[], object]], None]
+
+
+@pytest.fixture
+def during(monkeypatch: pytest.MonkeyPatch) -> During:
+    """Calls a function once, after the response to a command and before the command has received it."""
+    request = requests.request_instance
+
+    def call_during(command: str, function: Callable[[], object]) -> None:
+        waiting = [function]
+
+        def request_and_call(instance: GroupCursor, key: bytes, content: dict[str, Any]) -> dict[str, Any]:
+            response = request(instance, key, content)
+            if content["do"] == command and waiting:
+                waiting.pop()()
+            return response
+
+        monkeypatch.setattr(reading, "request_instance", request_and_call)
+
+    return call_during
+
+
+def test_G4_a_heartbeat_in_the_background_keeps_the_cursor_of_a_later_get(
+    stream: CommandLine, instances: Instances, tmp_path: Path, during: During
+) -> None:
+    file = tmp_path / "cursor"
+    file.write_text(create(stream, *GROUP) + "\n")
+    during("heartbeat", lambda: get(stream, f"@{file}", "-n", "2"))
+    result = stream("cursors", "heartbeat", f"@{file}")
+    assert (result.code, result.out, result.err) == (0, "", "")
+    assert get(stream, f"@{file}", "-n", "2")[0] == ["m2", "m3"]
+
+
+def test_G4_a_get_replaces_the_cursor_of_a_heartbeat_in_the_background(
+    stream: CommandLine, instances: Instances, tmp_path: Path, during: During, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cursor"
+    file.write_text(create(stream, *GROUP) + "\n")
+    at = f"@{file}"
+
+    def renew() -> None:
+        before = file.read_text()
+        monkeypatch.setattr(unit_tests.cli_cursors, "now_ms", lambda: now_ms() + 1_000)
+        assert stream("cursors", "heartbeat", at).code == 0
+        assert file.read_text() != before
+
+    during("get", renew)
+    result = stream("cursors", "get", at, "-n", "2")
+    assert (result.code, result.err) == (0, "")
+    assert get(stream, at, "-n", "2")[0] == ["m2", "m3"]
+
+
+@pytest.mark.parametrize("command", ["get", "commit"])
+def test_a_command_keeps_the_different_cursor_of_another_one_and_prints_its_own(
+    stream: CommandLine, instances: Instances, tmp_path: Path, during: During, command: str
+) -> None:
+    file = tmp_path / "cursor"
+    file.write_text(create(stream, *GROUP, "--no-commit-on-get") + "\n")
+    during(command, lambda: get(stream, f"@{file}", "-n", "2"))
+    result = stream("cursors", command, f"@{file}")
+    assert result.code == 0
+    assert f"{file} was not changed: it no longer contains the cursor that this command has read" in result.err
+    own = result.err.rpartition("The next cursor of this command: ")[2].strip()
+    assert get(stream, f"@{file}", "-n", "2")[0] == ["m2", "m3"]
+    assert stream("cursors", "get", own).code == 0
+
+
+def test_a_heartbeat_does_not_create_a_deleted_file_again(
+    stream: CommandLine, instances: Instances, tmp_path: Path, during: During
+) -> None:
+    file = tmp_path / "cursor"
+    file.write_text(create(stream, *GROUP) + "\n")
+    during("heartbeat", file.unlink)
+    assert stream("cursors", "heartbeat", f"@{file}").code == 0
+    assert not file.exists()
+
+
+def test_a_cursor_that_cannot_be_written_is_in_the_error_and_in_no_other_file(
+    stream: CommandLine, instances: Instances, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cursor"
+    before = create(stream, *GROUP)
+    file.write_text(before)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    result = stream("cursors", "heartbeat", f"@{file}")
+    assert (result.code, f"{file} cannot be written: No space left on device." in result.err) == (2, True)
+    assert "Continue with the cursor sgc1." in result.err
+    assert (file.read_text(), [p.name for p in tmp_path.iterdir() if "cursor" in p.name]) == (before, ["cursor"])
 
 
 def test_a_file_that_is_not_there(stream: CommandLine, tmp_path: Path) -> None:

@@ -7,16 +7,14 @@ Source: SEMANTICS G4-G7.
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from streamgroups.cursors.argument_checks import MAX_MESSAGES
-from streamgroups.cursors.cursor_tokens import GroupCursor, PartitionCursor, decode
+from streamgroups.cursors.cursor_tokens import GroupCursor, PartitionCursor, covers_the_same, decode
 from streamgroups.errors import InvalidCursor, InvalidOption
 from streamgroups.message import Message
 from streamgroups.tables import Column, Table
@@ -25,6 +23,7 @@ from streamgroups_cli.cursors import opening
 from streamgroups_cli.cursors.cursor_errors import command_words
 from streamgroups_cli.cursors.paths import KeyOption, signing_key
 from streamgroups_cli.cursors.requests import request_instance
+from streamgroups_cli.file_changes import locked, replace_file
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
 from streamgroups_cli.record_output import FullOption, RecordPrinter, Show, ShowOption
@@ -84,23 +83,38 @@ def get(
             printer.print(messages)
         # If the messages cannot be printed, the cursor that covers them must not be printed either.
         sys.stdout.flush()
-        if not _put_back(cursor, after) and output in (Output.table, Output.csv):
-            print_message(f"The next cursor: {after}")
+        if not _is_file(cursor):
+            if output in (Output.table, Output.csv):
+                print_message(f"The next cursor: {after}")
+        elif not _put_back(cursor, token, after):
+            _report_other_cursor(cursor, after)
 
 
 def heartbeat(cursor: CursorArgument, signing_key_file: KeyOption = None, output: OutputOption = Output.table) -> None:
-    """Extend the lease of an instance, without reading or committing. Print its cursor, valid for five minutes."""
-    _continue("heartbeat", cursor, signing_key_file, output)
+    """Extend the lease of an instance, without reading or committing. Print its cursor, valid for five minutes.
+
+    With @FILE it can run while another command uses the file: it does not replace the next cursor of that command.
+    """
+    token, after = _continue("heartbeat", cursor, signing_key_file)
+    if not _is_file(cursor):
+        print_cursor(after, output)
+    else:
+        # Another cursor was returned during this command, so it hardly expires earlier.
+        _put_back(cursor, token, after)
 
 
 def commit(cursor: CursorArgument, signing_key_file: KeyOption = None, output: OutputOption = Output.table) -> None:
     """Commit the messages of an instance up to this cursor, without reading more. Print the next cursor."""
-    _continue("commit", cursor, signing_key_file, output)
+    token, after = _continue("commit", cursor, signing_key_file)
+    if not _is_file(cursor):
+        print_cursor(after, output)
+    elif not _put_back(cursor, token, after):
+        _report_other_cursor(cursor, after)
 
 
 def leave(cursor: CursorArgument, signing_key_file: KeyOption = None) -> None:
     """Remove an instance from its group now. The next owners read the messages that it has not committed."""
-    _of_instance("leave", cursor, signing_key_file)
+    _of_instance("leave", read_cursor(cursor), signing_key_file)
 
 
 def print_cursor(cursor: str, output: Output) -> None:
@@ -117,25 +131,46 @@ def read_cursor(text: str) -> str:
     Raises:
         InvalidOption: if the file cannot be read.
     """
-    if not text.startswith("@"):
+    if not _is_file(text):
         return text
     try:
-        return Path(text[1:]).read_text(encoding="utf-8").strip()
+        return _read_file(_path(text))
     except (OSError, UnicodeDecodeError) as e:
         why = e.strerror if isinstance(e, OSError) else "it is not text"
-        raise InvalidOption(f"{text[1:]} cannot be read: {why}.", remedy="Set a file that contains a cursor.") from e
+        raise InvalidOption(f"{_path(text)} cannot be read: {why}.", remedy="Set a file that contains a cursor.") from e
 
 
-def _put_back(text: str, after: str) -> bool:
-    """Replaces the last cursor with the next one if it was in a file, and returns whether it was."""
-    if not text.startswith("@"):
-        return False
-    path = Path(text[1:])
+def _is_file(text: str) -> bool:
+    return text.startswith("@")
+
+
+def _path(text: str) -> Path:
+    return Path(text[1:])
+
+
+def _read_file(path: Path) -> str:
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _put_back(text: str, before: str, after: str) -> bool:
+    """Replaces the cursor in a file with the next one, unless another command has written a different one.
+
+    The cursor of another command can cover more messages. A heartbeat during a read writes the same cursor again.
+
+    Args:
+        text: the argument with the file.
+        before: the cursor that this command has read from it.
+        after: the next one.
+
+    Returns:
+        Whether the file contains the next cursor now.
+    """
+    path = _path(text)
     try:
-        # Atomic: a partial cursor is useless.
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f"{path.name}.", delete=False) as new:
-            new.write(f"{after}\n")
-        os.replace(new.name, path)
+        with locked(path):
+            if not _contains(path, before):
+                return False
+            replace_file(path, f"{after}\n")
     except OSError as e:
         raise InvalidOption(
             f"{path} cannot be written: {e.strerror}.", remedy=f"Continue with the cursor {after}"
@@ -143,15 +178,28 @@ def _put_back(text: str, after: str) -> bool:
     return True
 
 
-def _continue(what: str, cursor: str, key_file: Path | None, output: Output) -> None:
-    after = _of_instance(what, cursor, key_file)["cursor"]
-    if not _put_back(cursor, after):
-        print_cursor(after, output)
+def _contains(path: Path, cursor: str) -> bool:
+    try:
+        return covers_the_same(_read_file(path), cursor)
+    except (FileNotFoundError, UnicodeDecodeError):
+        return False
 
 
-def _of_instance(what: str, cursor: str, key_file: Path | None) -> dict[str, Any]:
+def _report_other_cursor(text: str, after: str) -> None:
+    print_message(
+        f"{_path(text)} was not changed: it no longer contains the cursor that this command has read, so another command "
+        f"has used the file meanwhile. The next cursor of this command: {after}"
+    )
+
+
+def _continue(what: str, cursor: str, key_file: Path | None) -> tuple[str, str]:
+    """Returns the cursor of the argument, and the next one."""
+    token = read_cursor(cursor)
+    return token, _of_instance(what, token, key_file)["cursor"]
+
+
+def _of_instance(what: str, token: str, key_file: Path | None) -> dict[str, Any]:
     with command_words():
-        token = read_cursor(cursor)
         key = signing_key(key_file)
         claims = decode(token, key, now_ms())
         if isinstance(claims, PartitionCursor):
