@@ -69,7 +69,7 @@ def _create_topics(secured: Listeners, name: str) -> None:
     ):
         secured.allow("ann", operation, kind, name, prefixed=True)
     # Of the manager, and of the processor.
-    for prefix in ("streamgroups-instance-", "streamgroups-"):
+    for prefix in ("streamgroups.instance-", "streamgroups-"):
         secured.allow("ann", AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, f"{prefix}{name}", prefixed=True)
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.errors import SinkUnreachable
+from streamgroups_kafka.dlq.redriving import redrive_id
+from streamgroups_kafka.instances.entry_writers import manager_id
 from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter, letters_transactional_id, transactional_id_of
 from streamgroups_spark.sinks.sink_options import parse_sink
@@ -64,3 +66,15 @@ def test_X3_no_group_has_the_id_of_dead_letters() -> None:
     assert of_letters != transactional_id_of("orders-letters")
     assert of_letters == transactional_id_of("orders.streamgroups.letters")
     assert is_metadata_group("orders.streamgroups.letters")
+
+
+@pytest.mark.parametrize("id_of", [manager_id, redrive_id])
+def test_X3_no_group_has_the_id_of_a_manager_or_of_a_redrive(id_of: Callable[[str], str]) -> None:
+    """The group of a query can have any name, and its id begins with it."""
+    of_groups = transactional_id_of("")
+    assert transactional_id_of("instance-orders").startswith(of_groups)
+    assert not id_of("orders").startswith(of_groups)
+
+
+def test_X3_managers_and_redrives_of_one_name_have_different_ids() -> None:
+    assert manager_id("orders") != redrive_id("orders")

@@ -122,10 +122,12 @@ class KafkaManagerWriter:
 def manager_id(instance: str) -> str:
     """The transactional id of the manager of an instance.
 
+    The ids of queries begin with ``streamgroups-`` and the name of a group, which can be any, so this one does not.
+
     >>> manager_id("board")
-    'streamgroups-instance-board'
+    'streamgroups.instance-board'
     """
-    return f"streamgroups-instance-{instance}"
+    return f"streamgroups.instance-{instance}"
 
 
 def _produce(producer: Producer, topic: str, entries: Sequence[Entry], failed: list[KafkaError]) -> None:
