@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import struct
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -83,6 +84,22 @@ def connection_manager() -> None:
     assert _arguments(manager.run) == ["coro", "args"]
     assert callable(manager.close)
     assert all(callable(getattr(private.NetworkSelector, it)) for it in ("start", "close"))
+
+
+@fact(_KAFKA_PYTHON, "the thread of a selector runs run_forever", "admin.connection")
+def thread_of_a_selector() -> None:
+    threads = list[threading.Thread]()
+
+    class Recorded(private.NetworkSelector):  # type: ignore[misc]
+        def run_forever(self) -> None:
+            threads.append(threading.current_thread())
+            super().run_forever()
+
+    selector = Recorded()
+    selector.start()
+    selector.stop()
+    selector.close()
+    assert [it is threading.main_thread() for it in threads] == [False]
 
 
 @fact(

@@ -20,6 +20,7 @@ from streamgroups_kafka.admin import connection
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.connection_settings import admin_settings
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.logs import client_log
 from streamgroups_testkit.waits import wait_until
 
 
@@ -78,7 +79,7 @@ def test_a_handshake_without_a_response_ends() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         config = {"bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}", "security.protocol": "SSL"}
         settings = admin_settings(ClientConfig.from_options(config), timeout_s=0.3)
-        network = connection._Network(settings)
+        network = connection._Network(settings, client_log("unreachable:9092"))
         manager = connection._CountingManager(network, Counter(), settings)
         network.start()
         try:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from streamgroups.fakes import FakeClock
-from streamgroups_kafka.client.logs import ClientLog, MemberLog, take_over_logs_of
+from streamgroups_kafka.admin import connection
+from streamgroups_kafka.admin.connection_settings import admin_settings
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.logs import ClientLog, MemberLog, take_over_logs
 
 #: A member, an admin, a metadata store and a reader of a broker, which then goes away: librdkafka's mock.
 ONE_PROCESS = """
@@ -98,13 +102,36 @@ def test_lines_of_a_member_have_no_secret(caplog: pytest.LogCaptureFixture) -> N
     )
 
 
+def _log_of_kafka_python(text: str) -> None:
+    logging.getLogger("kafka.net.manager").error("Connection failed: %s", text)
+
+
 def test_kafka_python_speaks_through_it_in_our_threads_only(caplog: pytest.LogCaptureFixture) -> None:
-    take_over_logs_of("ours", ClientLog("b:9092", lambda: 0))
-    to_confluent = logging.getLogger("kafka.net.manager")
-    for thread, text in (("kafka-io-ours", "refused"), ("kafka-io-ours", "refused"), ("kafka-io-users", "refused")):
-        record = to_confluent.makeRecord(
-            to_confluent.name, logging.ERROR, "", 0, "Connection failed: %s", (text,), None
-        )
-        record.threadName = thread
-        to_confluent.handle(record)
+    def log_in_own_thread() -> None:
+        take_over_logs(ClientLog("b:9092", lambda: 0))
+        _log_of_kafka_python("refused")
+        _log_of_kafka_python("refused")
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(log_in_own_thread).result(10)
+    _log_of_kafka_python("refused")
     assert caplog.messages == ["Kafka at b:9092: Connection failed: refused", "Connection failed: refused"]
+
+
+def test_sessions_of_two_clusters_with_one_client_id_log_as_their_own(caplog: pytest.LogCaptureFixture) -> None:
+    networks = list[connection._Network]()
+    try:
+        for servers in ("a:9092", "b:9092"):
+            settings = admin_settings(ClientConfig.from_options({"bootstrap.servers": servers}), timeout_s=1)
+            networks.append(connection._Network(settings, ClientLog(servers, lambda: 0)))
+            networks[-1].start()
+
+        async def disconnected(servers: str) -> None:
+            _log_of_kafka_python(servers)
+
+        for network, servers in zip(networks, ("a:9092", "b:9092"), strict=True):
+            network.run(disconnected, servers)
+    finally:
+        for network in networks:
+            network.close()
+    assert caplog.messages == [f"Kafka at {it}: Connection failed: {it}" for it in ("a:9092", "b:9092")]

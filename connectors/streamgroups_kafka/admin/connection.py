@@ -27,7 +27,7 @@ from streamgroups_kafka.admin.connection_settings import admin_settings
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.client.errors import to_streamgroups_error
-from streamgroups_kafka.client.logs import client_log, take_over_logs_of
+from streamgroups_kafka.client.logs import ClientLog, client_log, take_over_logs
 from streamgroups_kafka.client.missing_acls import USUAL, Operations
 from streamgroups_kafka.client.private_kafka_python import (
     FindCoordinatorRequest,
@@ -79,8 +79,7 @@ class AdminSession:
         self.requests: Counter[str] = Counter()
         settings = admin_settings(config, timeout_s=request_timeout_s or timeout_s)
         self._log = client_log(config.get("bootstrap.servers"))
-        take_over_logs_of(settings["client_id"], self._log)
-        self._net = _Network(settings)
+        self._net = _Network(settings, self._log)
         self._manager = _CountingManager(self._net, self.requests, settings)
         self._net.start()
         try:
@@ -314,13 +313,19 @@ def portions(items: list[_Item], size: int) -> Iterable[list[_Item]]:
 class _Network(NetworkSelector):  # type: ignore[misc]
     """Ends the TLS handshake with a host that hangs. kafka-python waits for it without a timeout, and requests wait for it too.
 
-    With several servers it takes half of the timeout at most, so that another one is tried.
+    With several servers it takes half of the timeout at most, so that another one is tried. The lines of its thread belong to
+    the log of the cluster.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], log: ClientLog) -> None:
         super().__init__(**settings)
+        self._cluster_log = log
         share = 1 if len(settings["bootstrap_servers"]) == 1 else 2
         self._handshake_timeout_s = settings["request_timeout_ms"] / 1000 / share
+
+    def run_forever(self) -> None:
+        take_over_logs(self._cluster_log)
+        super().run_forever()
 
     def wait_read(self, fileobj: Any, timeout_at: float | None = None) -> Any:
         return self._waited(super().wait_read, fileobj, timeout_at)

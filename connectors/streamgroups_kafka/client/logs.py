@@ -6,7 +6,7 @@ Used by every module that runs a client. The clients of one cluster share one :c
 - librdkafka writes about forty lines a second of each client to ``stderr``. The lines of members come here
   (confluent-kafka's ``logger``), delivered by their polls. Other clients do not poll. For them librdkafka's log is
   disabled (``log_level`` 0), and their failed requests are logged here.
-- kafka-python logs from its own threads. A filter redirects its lines about connections (:func:`take_over_logs_of`).
+- kafka-python logs from its own threads. A filter redirects its lines about connections (:func:`take_over_logs`).
 
 With ``kafka.log_level`` or ``kafka.debug``, all lines of librdkafka go to ``stderr``.
 
@@ -113,15 +113,21 @@ def client_log(servers: str | None) -> ClientLog:
         return _LOGS.setdefault(servers or "", ClientLog(servers or ""))
 
 
-class _TakenOver(logging.Filter):
-    """Passes the records of threads that do not belong to this library."""
+class _Thread(threading.local):
+    """The current thread."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.logs: dict[str, ClientLog] = {}
+    #: The log of the cluster to which the thread is connected; ``None`` if the thread does not belong to this library.
+    log: ClientLog | None = None
+
+
+_THREAD = _Thread()
+
+
+class _TakenOver(logging.Filter):
+    """Passes the records of threads that do not belong to this library. It runs on the thread that logs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        log = self.logs.get(record.threadName or "")
+        log = _THREAD.log
         if log is None or record.levelno < logging.WARNING or "throttled" in str(record.msg):
             return True
         line = record.getMessage()
@@ -133,14 +139,15 @@ class _TakenOver(logging.Filter):
 _TAKEN_OVER = _TakenOver()
 
 
-def take_over_logs_of(client_id: str, log: ClientLog) -> None:
-    """Redirects kafka-python's records about connections in the threads of a client to a log.
+def take_over_logs(log: ClientLog) -> None:
+    """Redirects kafka-python's records about connections in the current thread to a log, until the thread ends.
+
+    The clients of several clusters can have one client id, and so threads of one name.
 
     Args:
-        client_id: the id of the client, which is part of the names of kafka-python's threads.
         log: the log of the cluster.
     """
-    _TAKEN_OVER.logs[f"kafka-io-{client_id}"] = log
+    _THREAD.log = log
     for name in _KAFKA_PYTHONS:
         # A second call has no effect.
         logging.getLogger(name).addFilter(_TAKEN_OVER)
