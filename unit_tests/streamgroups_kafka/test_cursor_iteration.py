@@ -181,7 +181,7 @@ def test_G6_an_iteration_whose_lease_has_expired_commits_nothing(world: World) -
 
 
 class StoreAtExit:
-    """A metadata store whose thread has ended, as at the exit of the interpreter."""
+    """A metadata store whose thread has ended."""
 
     def __init__(self, store: MetadataStore) -> None:
         self.store, self.has_ended = store, False
@@ -199,7 +199,7 @@ class StoreAtExit:
 
     def _check(self) -> None:
         if self.has_ended:
-            raise RuntimeError("cannot schedule new futures after shutdown")
+            raise RuntimeError("The thread accepts no more jobs.")
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
@@ -207,7 +207,7 @@ class StoreAtExit:
 def test_G12_the_exit_of_the_interpreter_commits_and_the_next_owner_applies_a_reset(
     world: World, is_reset: bool, is_closed: bool
 ) -> None:
-    """Its executors end first. Then a thread can end its iteration before the cursors are closed."""
+    """A thread can end its iteration after the end of the metadata store."""
     closed = Closed()
     store: Any = world.metadata_store
     at_exit = StoreAtExit(store)
@@ -231,7 +231,7 @@ def test_G12_the_exit_of_the_interpreter_commits_and_the_next_owner_applies_a_re
 
 
 def test_G12_a_program_that_ends_in_its_loop_has_committed_the_processed_messages() -> None:
-    """The executors of the interpreter end before the functions of ``atexit`` run."""
+    """The functions of ``atexit`` run when executors have ended, so the threads of the cursors are no executors."""
     ended = subprocess.run(
         [sys.executable, "-c", _PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
@@ -243,7 +243,7 @@ import atexit
 import sys
 
 sys.path[:0] = [".", "connectors"]
-from streamgroups_kafka.client.owner_thread import OwnerThread
+from streamgroups_kafka.client.job_thread import JobThread
 from streamgroups_kafka.cursors.closing import ClosableMetadataStore, Closed
 from streamgroups_kafka.cursors.iteration import Iteration
 from unit_tests.streamgroups_kafka.test_cursor_instance import P0, World
@@ -251,7 +251,7 @@ from unit_tests.streamgroups_kafka.test_cursor_instance import P0, World
 
 class ThreadedStore:
     def __init__(self, store):
-        self.owner, self.store = OwnerThread("store"), store
+        self.owner, self.store = JobThread("store"), store
 
     def read(self, *request):
         return self.owner.start(lambda: self.store.read(*request)).result()

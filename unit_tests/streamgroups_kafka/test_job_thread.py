@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from streamgroups_kafka.cursors.job_thread import Job, JobThread, ThreadEnded, is_collecting
+from streamgroups_kafka.client.job_thread import Job, JobThread, ThreadEnded, is_collecting
 
 
 def test_jobs_run_in_their_order_on_one_thread_and_the_last_one_ends_it() -> None:
@@ -49,6 +49,21 @@ def test_all_threads_that_wait_for_a_job_continue() -> None:
         it.join(10)
     assert found == [True] * 5
     thread.finish(lambda: None)
+
+
+def test_a_rejected_job_does_not_start_and_a_started_one_is_not_rejected() -> None:
+    thread, starts, continues, ran = JobThread("example"), threading.Event(), threading.Event(), list[str]()
+    started = thread.start(lambda: starts.set() or continues.wait(10))  # type: ignore[func-returns-value]
+    waiting = thread.start(lambda: ran.append("waiting"))
+    assert starts.wait(10)
+    for job in (started, waiting):
+        job.reject()
+    continues.set()
+    assert started.result(10)
+    with pytest.raises(ThreadEnded):
+        waiting.result(10)
+    thread.finish(lambda: ran.append("last")).result(10)
+    assert ran == ["last"]
 
 
 def test_of_several_last_jobs_the_first_one_runs_once() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +19,10 @@ from streamgroups.ports import Committed
 from streamgroups_kafka.admin import metadata_store as module
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_testkit.waits import wait_until
 from unit_tests.scripted_consumer import Row, ScriptedConsumer
 
+ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
@@ -158,6 +163,90 @@ def test_a_commit_that_never_returns_is_an_error(
             metadata_store.write("g", {P0: Committed(1)})
     finally:
         released.set()
+
+
+def test_the_close_does_not_wait_for_a_request_that_has_not_ended_in_time(
+    consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread of the consumers closes them when the request has ended: no other thread may use them."""
+    released, closed = threading.Event(), threading.Event()
+    threads = list[threading.Thread]()
+    consumers.of["g"] = consumer = ScriptedConsumer()
+
+    def close() -> None:
+        threads.append(threading.current_thread())
+        closed.set()
+
+    monkeypatch.setattr(consumer, "commit", lambda **_: released.wait(60) and [])
+    monkeypatch.setattr(consumer, "close", close)
+    metadata_store = KafkaMetadataStore(CONFIG, retry_timeout_s=5.0)
+    monkeypatch.setattr(metadata_store, "_wait_s", 0.05)
+    try:
+        with pytest.raises(BrokerUnreachable):
+            metadata_store.write("g", {P0: Committed(1)})
+        # Longer than the request, so that a close that waits would find it ended.
+        monkeypatch.setattr(module, "_TIMEOUT_S", 600)
+        metadata_store.close()
+        assert not closed.is_set()
+    finally:
+        released.set()
+    assert closed.wait(10)
+    assert [it.name for it in threads] == ["streamgroups-metadata"]
+
+
+def test_a_request_that_has_not_started_in_time_is_not_sent_later(
+    consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, commits = threading.Event(), list[int]()
+    consumers.of["g"] = consumer = ScriptedConsumer()
+
+    def commit(*, offsets: list[Any], **_: object) -> list[Any]:
+        commits.append(offsets[0].offset)
+        released.wait(60)
+        return []
+
+    monkeypatch.setattr(consumer, "commit", commit)
+    metadata_store = KafkaMetadataStore(CONFIG, retry_timeout_s=5.0)
+    monkeypatch.setattr(metadata_store, "_wait_s", 0.05)
+    try:
+        for n in (1, 2):
+            with pytest.raises(BrokerUnreachable):
+                metadata_store.write("g", {P0: Committed(n)})
+    finally:
+        released.set()
+    metadata_store.close()
+    wait_until(lambda: consumer.closed, "the consumer is closed")
+    assert commits == [1]
+
+
+_ABANDONED = """
+import sys, threading
+
+sys.path[:0] = [".", "connectors"]
+from streamgroups.errors import BrokerUnreachable
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_kafka.admin import metadata_store as module
+from streamgroups_kafka.client.config import ClientConfig
+from unit_tests.scripted_consumer import ScriptedConsumer
+
+consumer = ScriptedConsumer()
+consumer.commit = lambda **_: threading.Event().wait()
+module.Consumer = consumer
+store = module.KafkaMetadataStore(ClientConfig.from_options({"bootstrap.servers": "broker:9092"}))
+store._wait_s = 0.05
+try:
+    store.write("g", {TopicPartition("t", 0): Committed(1)})
+except BrokerUnreachable as e:
+    print(e.retriable)
+"""
+
+
+def test_the_exit_of_the_process_does_not_wait_for_a_commit_that_never_returns() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _ABANDONED], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (ended.stdout, ended.stderr) == ("True\n", "")
 
 
 def test_a_login_that_all_brokers_reject_is_named(consumers: Consumers, monkeypatch: pytest.MonkeyPatch) -> None:

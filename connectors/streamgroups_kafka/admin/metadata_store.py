@@ -1,18 +1,19 @@
 """The metadata store of a group on Kafka: metadata entries are committed offsets of auxiliary groups.
 
 Implements :class:`streamgroups.ports.MetadataStore`. ``group_cursors`` creates one for all instances of a process,
-``streamgroups_spark.source.readers`` one for a query. Its own thread owns all consumers. Source: Kafka's
-OffsetCommit: without members, a group accepts commits of any client, as Kafka's tools use for offset resets. Consumers
+``streamgroups_spark.source.readers`` one for a query. Its own thread owns all consumers. A commit of librdkafka has no timeout.
+So a request that has not ended in time continues on this thread, and neither the caller, nor the close, nor the exit of the
+process waits for it. Source: Kafka's OffsetCommit: without members, a group accepts commits of any client, as Kafka's tools use for offset resets. Consumers
 read the offsets, because the admin API ends the process while a group has no coordinator (librdkafka#5040).
 """
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import wait
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -24,10 +25,12 @@ from streamgroups.retry import retrying
 from streamgroups_kafka.admin.rejected_login import RejectedLogin, is_response
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.job_thread import Job, JobThread
 from streamgroups_kafka.client.logs import client_log
-from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.client.partition_conversion import committed_offsets, to_confluent
 from streamgroups_kafka.client.responses import raise_first, topics_of
+
+logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
 #: The maximum number of open consumers, one for each group.
@@ -50,7 +53,9 @@ class KafkaMetadataStore:
         self._config, self._timeout_s = config, min(_TIMEOUT_S, retry_timeout_s)
         self._wait_s = retry_timeout_s + _TIMEOUT_S
         self._retrying = retrying(retry_timeout_s, every_s=0.1)
-        self._owner = OwnerThread("streamgroups-metadata")
+        self._owner = JobThread("streamgroups-metadata")
+        #: The last request that has not ended in time.
+        self._overdue: Job[Any] | None = None
         self._log = client_log(config.get("bootstrap.servers"))
         self._login = RejectedLogin(config)
         self._consumers: OrderedDict[str, Consumer] = OrderedDict()
@@ -94,8 +99,12 @@ class KafkaMetadataStore:
             ) from e
 
     def close(self) -> None:
-        """Closes all consumers."""
-        self._owner.finish(lambda: self._close_but(0)).result()
+        """Closes all consumers. It does not wait for a request that has not ended in time: the thread closes them after it."""
+        is_overdue = self._overdue is not None and not self._overdue.done()
+        try:
+            self._owner.wait_for(self._owner.finish(lambda: self._close_but(0)), 0 if is_overdue else _TIMEOUT_S)
+        except TimeoutError:
+            logger.info("The clients of metadata groups are closed after a request that has not ended in time")
 
     def _run(self, what: str, group_id: str, request: Callable[[], _T]) -> _T:
         def once() -> _T:
@@ -111,9 +120,10 @@ class KafkaMetadataStore:
             raise error
 
         answer = self._owner.start(lambda: self._retrying(once))
-        if not wait([answer], self._wait_s).done:
-            # A commit of librdkafka has no timeout, and waits for its coordinator. The caller must not wait with it.
-            answer.cancel()
+        if not answer.wait(self._wait_s):
+            # A commit of librdkafka waits for its coordinator. A request that has not started must not be sent later.
+            answer.reject()
+            self._overdue = answer
             raise BrokerUnreachable(
                 f"{what}: no response within {self._wait_s:.0f} s.", remedy="Check the brokers.", group=group_id
             )

@@ -44,9 +44,6 @@ class Closed:
 class ClosableMetadataStore:
     """A :class:`streamgroups.ports.MetadataStore` that can be closed while other threads send requests.
 
-    A signal handler that closes the cursors while it interrupts a request to the store can wait for the whole timeout: the
-    interrupted code can hold a lock of the executor that sends the requests.
-
     Args:
         store: sends the requests. It raises a ``RuntimeError`` after its end.
         closed: set before the store is closed.

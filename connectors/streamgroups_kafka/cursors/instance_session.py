@@ -27,8 +27,8 @@ from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch, Clock, Cluster, Member, MetadataStore, Recorder, Records
 from streamgroups.retry import comes_true
+from streamgroups_kafka.client.job_thread import Job, JobThread, ThreadEnded
 from streamgroups_kafka.cursors.instance_member import CursorMember
-from streamgroups_kafka.cursors.job_thread import Job, JobThread, ThreadEnded
 from streamgroups_kafka.cursors.position_checks import TopicIds
 
 logger = logging.getLogger(__name__)
@@ -353,8 +353,8 @@ class InstanceSession:
     def _apply_last(self) -> frozenset[TopicPartition]:
         """Applies reset requests before the last commit, if the metadata store can still be read.
 
-        At the exit of the interpreter its thread has ended, and raises a ``RuntimeError``. Each commit names the last reset that
-        its position follows, so the next owner applies a later one.
+        After its end, the store raises a ``RuntimeError``. Each commit names the last reset that its position follows, so the
+        next owner applies a later one.
         """
         try:
             return self._apply()

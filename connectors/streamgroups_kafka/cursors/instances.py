@@ -29,11 +29,11 @@ from streamgroups.positions import Position
 from streamgroups.retry import comes_true
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.job_thread import is_collecting
 from streamgroups_kafka.cursors.closing import Closed, closed_error
 from streamgroups_kafka.cursors.group_cleanup import GroupRetention
 from streamgroups_kafka.cursors.group_operations import GroupOperations
 from streamgroups_kafka.cursors.instance_session import LEAVE_TIMEOUT_S, InstanceSession, Outside
-from streamgroups_kafka.cursors.job_thread import is_collecting
 from streamgroups_kafka.cursors.position_checks import AssignedPositions, TopicIds
 from streamgroups_kafka.cursors.reader import RecordReader
 from streamgroups_kafka.membership.member import KafkaMember

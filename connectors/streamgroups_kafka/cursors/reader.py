@@ -26,11 +26,11 @@ from streamgroups.ports import Batch, Cluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
+from streamgroups_kafka.client.job_thread import JobThread, ThreadEnded
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.messages import KafkaMessage, to_message
 from streamgroups_kafka.client.partition_conversion import to_confluent
 from streamgroups_kafka.cursors.closing import closed_error
-from streamgroups_kafka.cursors.job_thread import JobThread, ThreadEnded
 from streamgroups_kafka.cursors.position_checks import TopicIds
 from streamgroups_kafka.cursors.read_logs import ReadLogs
 

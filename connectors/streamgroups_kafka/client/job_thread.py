@@ -1,9 +1,11 @@
 """A thread and its jobs, which a signal handler and the garbage collector can submit too.
 
-Used by ``instance_session`` and ``reader``. Both interrupt a thread at any place, also while it submits a job or holds a
-lock. So no method here acquires a lock that the interrupted code can hold: the executors of the standard library do. The thread
-is a daemon, so it still runs jobs at the exit of the interpreter, when executors have ended. Source: ``queue.SimpleQueue``,
-whose ``put`` is reentrant; ``gc.callbacks``.
+Used by ``cursors.instance_session``, ``cursors.reader`` and ``admin.metadata_store``. The thread owns objects for use by one
+thread only: Kafka consumers. Signal handlers and the collector interrupt a thread at any place, also while it submits a job or
+holds a lock. So no method here acquires a lock that the interrupted code can hold: the executors of the standard library do. The
+thread is a daemon. So it still runs jobs at the exit of the interpreter, when executors have ended, and the exit does not wait
+for a job. Source: ``queue.SimpleQueue``, whose ``put`` is reentrant; ``gc.callbacks``; the documentation of Kafka's
+``KafkaConsumer``, which is not thread-safe.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class Job(Generic[_T]):
     __slots__ = ("_outcome", "_waiting", "_work")
 
     def __init__(self, work: Callable[[], _T]) -> None:
-        self._work: Callable[[], _T] | None = work
+        # Empty after the job has started. One thread can start it while another one rejects it, and only one gets it.
+        self._work = [work]
         self._outcome: tuple[_T] | BaseException | None = None
         # One lock for each waiting thread, so that no thread holds a lock that the job needs.
         self._waiting: deque[threading.Lock] = deque()
@@ -85,8 +88,9 @@ class Job(Generic[_T]):
 
     def run(self) -> None:
         """Runs the job, unless it has started before. Called by the thread."""
-        work, self._work = self._work, None
-        if work is None:
+        try:
+            work = self._work.pop()
+        except IndexError:
             return
         try:
             outcome: tuple[_T] | BaseException = (work(),)
@@ -98,9 +102,11 @@ class Job(Generic[_T]):
 
     def reject(self) -> None:
         """Ends the job with an error, unless it has started before."""
-        work, self._work = self._work, None
-        if work is not None:
-            self._end(ThreadEnded())
+        try:
+            self._work.pop()
+        except IndexError:
+            return
+        self._end(ThreadEnded())
 
     def _end(self, outcome: tuple[_T] | BaseException) -> None:
         self._outcome = outcome
@@ -121,7 +127,7 @@ class JobThread:
     closed
     >>> thread.start(lambda: 6 * 7)
     Traceback (most recent call last):
-    streamgroups_kafka.cursors.job_thread.ThreadEnded: The thread accepts no more jobs.
+    streamgroups_kafka.client.job_thread.ThreadEnded: The thread accepts no more jobs.
     """
 
     def __init__(self, name: str) -> None:
