@@ -71,7 +71,9 @@ def safely(
         MissingExtra: if ``takes`` is ``pandas`` and pandas is not installed.
 
     After an error of a batch, the function is called again for both halves of the batch, until single records remain. So
-    side effects of the function are repeated, except with ``takes="record"``.
+    side effects of the function are repeated, except with ``takes="record"``. With ``takes="pandas"``, records whose nulls are in
+    the same columns of integers and booleans are in one call, so that integers stay integers. A null in a returned column of
+    large integers can also repeat a call.
 
     A query fails with :class:`~streamgroups.errors.FunctionFailed` if the function raises an error of ``fail_on``, or
     returns other columns or another number of rows.

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,7 @@ from streamgroups.dlq.bad_record_search import ErrorClasses, Failed, Processed, 
 from streamgroups.errors import FunctionFailed
 from streamgroups.printable import listed
 from streamgroups_operators.plain_values import check_pandas_times
-
-#: Numbers of records.
-Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+from streamgroups_spark.dlq.pandas_nulls import Numbers, frame_of, groups_of_records, groups_of_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +133,18 @@ class PandasFunction(_BatchFunction):
 
     takes = "pandas"
 
+    def __call__(self, records: pa.Table) -> FunctionResult:
+        """See :meth:`SafeFunction.__call__`. The type of a column must not depend on the nulls of other records."""
+        groups = groups_of_records(records)
+        if len(groups) == 1:
+            return super().__call__(records)
+        results = [super(PandasFunction, self).__call__(records.take(pa.array(it))) for it in groups]
+        at = np.concatenate([group[it.at] for group, it in zip(groups, results, strict=True)])
+        failed = [
+            Failed(int(group[it.at]), it.error) for group, of in zip(groups, results, strict=True) for it in of.failed
+        ]
+        return FunctionResult(_sorted([it.table for it in results], at), np.sort(at), _in_order(failed))
+
     def _call(self, records: pa.Table) -> pa.Table:
         import pandas as pd
 
@@ -149,9 +159,21 @@ class PandasFunction(_BatchFunction):
                 "has returned a DataFrame with another index",
                 "Return the rows in the order of the records, with the index of the argument.",
             )
+        if len(result) == len(index) and len(groups := groups_of_result(result, columns, self._output)) > 1:
+            # Without a null beside it, an integer stays one.
+            return _sorted([self._call(records.take(pa.array(it))) for it in groups], np.concatenate(groups))
         return self._columns(
             len(result), records.num_rows, columns, lambda it: _from_pandas(result[columns[it.name]], it)
         )
+
+
+def _sorted(tables: Sequence[pa.Table], at: Numbers) -> pa.Table:
+    """The rows of tables, in the order of the numbers of their records."""
+    return pa.concat_tables(tables).take(pa.array(np.argsort(at)))
+
+
+def _in_order(failed: Iterable[Failed]) -> tuple[Failed, ...]:
+    return tuple(sorted(failed, key=lambda it: it.at))
 
 
 def _from_pandas(column: Any, field: pa.Field) -> Any:
@@ -187,7 +209,7 @@ class RecordFunction(SafeFunction):
         converted = self._result(isolate(len(results), lambda *at: self._converted(results[slice(*at)]), self._fail_on))
         at = np.array(numbers, np.int64)
         failed += [Failed(numbers[it.at], it.error) for it in converted.failed]
-        return FunctionResult(converted.table, at[converted.at], tuple(sorted(failed, key=lambda it: it.at)))
+        return FunctionResult(converted.table, at[converted.at], _in_order(failed))
 
     def _converted(self, results: Sequence[Mapping[str, Any]]) -> pa.Table:
         return pa.Table.from_pylist(results, schema=self._output)
@@ -212,12 +234,12 @@ def _frame(records: pa.Table) -> Any:
     """
     check_pandas_times(records)
     try:
-        return records.to_pandas(date_as_object=True)
+        return frame_of(records)
     except (OverflowError, ValueError, pa.ArrowException):
         # Of a slice with maps, Arrow also converts the entries of the records beside it.
         alone = records.take(pa.array(np.arange(records.num_rows)))
     try:
-        return alone.to_pandas(date_as_object=True)
+        return frame_of(alone)
     except (OverflowError, ValueError, pa.ArrowException) as e:
         raise ValueError(f"pandas has no object for a value: {e}.") from e
 
