@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pytest
@@ -25,8 +26,9 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
         yield found
 
 
-def put(store: ObjectStore, name: str, content: str) -> None:
-    urlopen(Request(f"{store.url}/{BUCKET}/board/{name}", content.encode(), method="PUT")).close()
+def put(store: ObjectStore, name: str, content: str, directory: str = "board") -> None:
+    key = quote(f"{directory}/{name}")
+    urlopen(Request(f"{store.url}/{BUCKET}/{key}", content.encode(), method="PUT")).close()
 
 
 def test_S2_the_last_batch_is_done(store: ObjectStore) -> None:
@@ -38,6 +40,13 @@ def test_S2_the_last_batch_is_done(store: ObjectStore) -> None:
     put(store, "commits/0", "v1\n{}")
     assert log.has_finished(end)
     assert log.query_id() == "5f2c"
+
+
+def test_S2_the_name_of_a_checkpoint_is_a_text(store: ObjectStore) -> None:
+    """Spark does not decode it."""
+    put(store, "metadata", '{"id":"5f2c"}', "a b%20#1?+")
+    assert CommitLog(f"s3a://{BUCKET}/a b%20#1?+").query_id() == "5f2c"
+    assert CommitLog(f"s3a://{BUCKET}/a b #1?+").query_id() is None
 
 
 def test_what_a_kill_before_the_first_batch_has_left(store: ObjectStore) -> None:

@@ -168,6 +168,17 @@ def test_S2_a_checkpoint_is_read_copied_and_repaired(location: str) -> None:
     assert not target.below()
 
 
+def test_S10_the_name_of_a_location_is_a_text(location: str) -> None:
+    """Hadoop does not decode it."""
+    names = {"a b", "a%20b", "a#b"}
+    for name in names:
+        files_below(f"{location}/{name}", "billing", "windows").write(FIRST, memoryview(name.encode()))
+    files, path = open_location(location)
+    assert {it.base_name for it in files.get_file_info(fs.FileSelector(path))} == names
+    for name in names:
+        assert files_below(f"{location}/{name}", "billing", "windows").read(FIRST).tobytes() == name.encode()
+
+
 def test_a_place_that_cannot_be_written_is_an_error(location: str) -> None:
     put(location, "file", "x")
     files: StateDirectory = files_below(f"{location}/file", "billing", "windows")

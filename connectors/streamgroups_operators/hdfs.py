@@ -16,12 +16,13 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from streamgroups.errors import MissingExtra
+from streamgroups.location_uris import LocationUri
 from streamgroups_operators.local_files import unfinished_path
 
 _SCHEME = "hdfs"
@@ -53,12 +54,12 @@ def open_hdfs(uri: str) -> tuple[fs.FileSystem, str]:
         MissingExtra: if neither Hadoop's library nor ``hdfs-native`` is there.
         OSError: if the name node does not answer.
     """
-    found = _by_hadoop(uri)
+    parsed = LocationUri.parse(uri)
+    found = _by_hadoop(parsed.encoded())
     if found is not None:
         return found
-    parts = urlsplit(uri)
     # A forked process has no threads of its parent, so it needs a client of its own.
-    return _native(f"{_SCHEME}://{parts.netloc}", os.getpid()), unquote(parts.path)
+    return _native(f"{_SCHEME}://{urlsplit(parsed.root).netloc}", os.getpid()), parsed.path
 
 
 def _by_hadoop(uri: str) -> tuple[fs.FileSystem, str] | None:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from streamgroups.errors import InvalidOption, StateUnreachable
+from streamgroups.location_uris import LocationUri
 from streamgroups.path_names import is_hashed, name_of, path_part
 from streamgroups.state.file_ages import StoredFile, Survey
 from streamgroups.state.file_names import StateFileName
@@ -47,7 +48,8 @@ def open_location(location: str) -> tuple[fs.FileSystem, str]:
     """Returns the file system of a location, and the path in it.
 
     Args:
-        location: a path, or a URI of a file system that Arrow can read.
+        location: a path, or a URI of a file system that Arrow can read. Its path is a text, as in Spark: ``%20`` is no space.
+            Arrow's parameters can follow, as in ``?region=eu-west-1``.
 
     Raises:
         OSError: if the file system cannot be reached.
@@ -56,6 +58,8 @@ def open_location(location: str) -> tuple[fs.FileSystem, str]:
 
     >>> open_location("file:/data/state")[1]
     '/data/state'
+    >>> open_location("gs://anonymous@bucket/a%20b")[1]
+    'bucket/a%20b'
     """
     is_directory, location = is_local(location), _LOCAL.sub("", location)
     if is_directory:
@@ -74,12 +78,13 @@ def is_local(location: str) -> bool:
 
 
 def _from_uri(location: str) -> tuple[fs.FileSystem, str]:
-    if location.startswith("s3:") and _ONE_REQUEST not in location:
+    uri = LocationUri.parse(location)
+    if uri.root.startswith("s3:") and _ONE_REQUEST not in uri.parameters:
         # A state file is small: one request writes it, instead of the three of a multipart upload.
         with suppress(pa.ArrowInvalid):
-            return _opened_uri(f"{location}{'&' if '?' in location else '?'}{_ONE_REQUEST}=true")
+            return _opened_uri(uri.encoded(f"{_ONE_REQUEST}=true"))
     # Older versions of Arrow do not have this parameter.
-    return _opened_uri(location)
+    return _opened_uri(uri.encoded())
 
 
 def _opened_uri(uri: str) -> tuple[fs.FileSystem, str]:
@@ -111,8 +116,9 @@ def shown(location: str) -> str:
     """
     if not _SCHEME.match(location):
         return location
-    parts = urlsplit(location)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    uri = LocationUri.parse(location)
+    parts = urlsplit(uri.root)
+    return f"{parts.scheme}://{parts.hostname or ''}{uri.path}"
 
 
 def files_below(location: str, *names: str) -> StateDirectory:

@@ -30,6 +30,15 @@ def test_without_a_client_of_hdfs_the_error_names_its_extra() -> None:
             use()
 
 
+def test_a_location_on_hdfs_has_the_directory_that_hadoop_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(hdfs, "_by_hadoop", opened.append)
+    monkeypatch.setattr(hdfs, "_native", lambda name_node, _: name_node)
+    for uri in ("hdfs://namenode:8020/a b%20/#1?", "hdfs:///a b%20/#1?"):
+        assert hdfs.open_hdfs(uri) == (uri.partition("/a")[0], "/a b%20/#1?")
+    assert opened[0] == "hdfs://namenode:8020/a%20b%2520/%231%3F", "Arrow decodes it"
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_an_interrupted_write_leaves_the_file_before_it(tmp_path: Path, is_there: bool) -> None:
     """A file is never visible in part: a search for states reads each file that it lists."""

@@ -21,7 +21,7 @@ from streamgroups.path_names import is_hashed, name_of, path_part
 from streamgroups.state.file_ages import Survey
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
-from streamgroups_operators.locations import StateDirectory, directories_at, files_below, shown
+from streamgroups_operators.locations import StateDirectory, directories_at, files_below, open_location, shown
 from unit_tests.examples import examples
 from unit_tests.fake_state_files import FakeStateFiles
 
@@ -86,6 +86,25 @@ def test_a_location_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 def test_a_location_is_shown_without_credentials_and_parameters() -> None:
     assert shown("s3://key:hunter2@bucket/a/b?endpoint_override=localhost%3A9000") == "s3://bucket/a/b"
     assert shown("/data/state") == "/data/state"
+
+
+@pytest.mark.parametrize(
+    ("path", "opened"),
+    [
+        *(
+            (it, it)
+            for it in ("a%20b", "a b", "a+b", "a#b", "a?b", "50%", "a%2Fb", "ä/語", "a[0]:b@c", "date=2013-01-01")
+        ),
+        ("a//b/./c/../d/", "a/b/d"),
+        ("a b%20?endpoint_override=localhost:9000", "a b%20"),
+    ],
+)
+def test_a_location_has_the_directory_that_hadoop_has(path: str, opened: str) -> None:
+    """Spark writes the checkpoint there. Another directory would be a checkpoint without a batch."""
+    assert open_location(f"gs://anonymous@bucket/{path}")[1] == f"bucket/{opened}"
+    s3 = f"s3a://key:secret@bucket/{path}{'&' if 'localhost' in path else '?'}region=eu-west-1"
+    assert open_location(s3)[1] == f"bucket/{opened}"
+    assert shown(s3) == f"s3a://bucket/{opened}"
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------
