@@ -7,6 +7,7 @@ API.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -15,6 +16,7 @@ from typing import TypeAlias
 
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import TopicPartition
+from streamgroups.times import utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,13 @@ class WhenNoRecordMatches(Enum):
 #: Kafka's times are int64.
 _MAX_TIME_MS = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+#: YYYYMMDD, also with HHMM, HHMMSS and milliseconds.
+_PLAIN_DATE = re.compile(
+    r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d(?:\d{3})?)?)?"
+)
+#: Seconds have it from 2001 to 2286. As milliseconds these are times in the first four months of 1970.
+_SECONDS_LENGTH = 10
+_TIME_REMEDY = "Write it like 2026-01-31T12:00:00Z or as milliseconds since 1970-01-01T00:00:00Z."
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +108,8 @@ class Positions:
 def parse_time_ms(text: str, *, option: str) -> int:
     """Parses a point in time: ISO 8601, or milliseconds since the epoch.
 
-    Without a time zone it is UTC, as in Kafka's tools.
+    Without a time zone it is UTC, as in Kafka's tools. Seconds and dates without separators are rejected: see
+    :func:`check_time_ms`.
 
     Args:
         text: the text of the user.
@@ -109,7 +119,7 @@ def parse_time_ms(text: str, *, option: str) -> int:
         Milliseconds since the epoch, UTC.
 
     Raises:
-        InvalidOption: if it is neither, is before the epoch, or is more than an int64.
+        InvalidOption: if it is neither, is before the epoch, is more than an int64, or seems to be another form.
 
     >>> [parse_time_ms(f"2013-01-01T05:00:00{zone}", option="startingTimestamp") for zone in ("Z", "", "+01:00")]
     [1357016400000, 1357016400000, 1357012800000]
@@ -120,25 +130,62 @@ def parse_time_ms(text: str, *, option: str) -> int:
     streamgroups.errors.InvalidOption: Option 'startingTimestamp' is 'yesterday', which is not a time. Write it like \
 2026-01-31T12:00:00Z or as milliseconds since 1970-01-01T00:00:00Z.
     """
-    remedy = "Write it like 2026-01-31T12:00:00Z or as milliseconds since 1970-01-01T00:00:00Z."
     stripped = text.strip()
     if stripped.isascii() and stripped.isdigit():
         # The length first: Python does not convert texts of thousands of digits.
         if len(stripped) > len(str(_MAX_TIME_MS)) or int(stripped) > _MAX_TIME_MS:
             raise InvalidOption(
-                f"Option '{option}' is more than {_MAX_TIME_MS}, the last time of Kafka.", remedy=remedy
+                f"Option '{option}' is more than {_MAX_TIME_MS}, the last time of Kafka.", remedy=_TIME_REMEDY
             )
-        return int(stripped)
+        return check_time_ms(int(stripped), option=option)
     try:
         # Python 3.10 does not parse the Z of ISO 8601.
         time = datetime.fromisoformat(stripped[:-1] + "+00:00" if stripped[-1:] in "zZ" else stripped)
     except ValueError:
-        raise InvalidOption(f"Option '{option}' is '{text}', which is not a time.", remedy=remedy) from None
+        raise InvalidOption(f"Option '{option}' is '{text}', which is not a time.", remedy=_TIME_REMEDY) from None
     if time.tzinfo is None:
         # The time zone of the machine would result in another position on another machine.
         time = time.replace(tzinfo=timezone.utc)
     # Integer arithmetic: seconds as a float would sometimes lose a millisecond.
     time_ms = (time - _EPOCH) // timedelta(milliseconds=1)
     if time_ms < 0:
-        raise InvalidOption(f"Option '{option}' is '{text}', which is before 1970.", remedy=remedy)
+        raise InvalidOption(f"Option '{option}' is '{text}', which is before 1970.", remedy=_TIME_REMEDY)
     return time_ms
+
+
+def check_time_ms(time_ms: int, *, option: str, of: str = "") -> int:
+    """Checks that a number is no date without separators, such as 20130101, and no time in seconds.
+
+    As milliseconds these are times near 1970, or far in the future. So a query would silently begin at the earliest record.
+
+    Args:
+        time_ms: the number.
+        option: the name of the option, for the error.
+        of: the partition that it is for; empty for all.
+
+    Returns:
+        The number.
+
+    Raises:
+        InvalidOption: if it seems to be one of them.
+
+    >>> check_time_ms(1_357_016_400_000, option="startingTimestamp")
+    1357016400000
+    >>> check_time_ms(1_357_016_400, option="startingTimestamp")
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'startingTimestamp' is '1357016400', which seems to be a time in seconds. As \
+milliseconds it is 1970-01-16T16:56:56.400Z. Write it like 2026-01-31T12:00:00Z or as milliseconds since \
+1970-01-01T00:00:00Z.
+    """
+    digits = str(time_ms)
+    if _PLAIN_DATE.fullmatch(digits):
+        form = "a date without separators"
+    elif len(digits) == _SECONDS_LENGTH:
+        form = "a time in seconds"
+    else:
+        return time_ms
+    raise InvalidOption(
+        f"Option '{option}'{f' of {of}' if of else ''} is '{digits}', which seems to be {form}. As milliseconds it is "
+        f"{utc(time_ms)}.",
+        remedy=_TIME_REMEDY,
+    )

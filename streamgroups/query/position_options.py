@@ -20,6 +20,7 @@ from streamgroups.positions import (
     Positions,
     TrimHorizon,
     WhenNoRecordMatches,
+    check_time_ms,
     parse_time_ms,
 )
 
@@ -54,7 +55,7 @@ def starting_positions(known: Mapping[str, str], *, streaming: bool) -> Position
         time_ms = parse_time_ms(known["startingTimestamp"], option="startingTimestamp")
         return Positions(AtTime(time_ms), when_no_record_matches=strategy)
     if "startingOffsetsByTimestamp" in known:
-        times = _by_partition(known, "startingOffsetsByTimestamp")
+        times = _times(known, "startingOffsetsByTimestamp")
         return Positions(None, {tp: AtTime(ms) for tp, ms in times.items()}, strategy)
     default: Position = Latest() if streaming else TrimHorizon()
     positions = _offsets(known, "startingOffsets", default)
@@ -77,7 +78,7 @@ def ending_positions(known: Mapping[str, str]) -> Positions:
         time_ms = parse_time_ms(known["endingTimestamp"], option="endingTimestamp")
         return Positions(AtTime(time_ms), when_no_record_matches=at_end)
     if "endingOffsetsByTimestamp" in known:
-        times = _by_partition(known, "endingOffsetsByTimestamp")
+        times = _times(known, "endingOffsetsByTimestamp")
         return Positions(None, {tp: AtTime(ms) for tp, ms in times.items()}, at_end)
     positions = _offsets(known, "endingOffsets", Latest())
     if TrimHorizon() in (positions.default, *positions.by_partition.values()):
@@ -107,6 +108,11 @@ def _offsets(known: Mapping[str, str], name: str, default: Position) -> Position
         return Positions(word)
     numbers = _by_partition(known, name, least=-2)
     return Positions(None, {tp: _SPECIAL.get(n, AtOffset(n)) for tp, n in numbers.items()})
+
+
+def _times(known: Mapping[str, str], name: str) -> dict[TopicPartition, int]:
+    times = _by_partition(known, name)
+    return {tp: check_time_ms(time_ms, option=name, of=str(tp)) for tp, time_ms in times.items()}
 
 
 def _by_partition(known: Mapping[str, str], name: str, *, least: int = 0) -> dict[TopicPartition, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 
 import hypothesis.strategies as st
@@ -33,7 +34,34 @@ def test_every_millisecond_is_read_back_exactly(time_ms: int, offset_minutes: in
     except OverflowError:
         return
     assert parse_time_ms(there.isoformat(timespec="milliseconds"), option="startingTimestamp") == time_ms
-    assert parse_time_ms(str(time_ms), option="startingTimestamp") == time_ms
+    with suppress(InvalidOption):
+        assert parse_time_ms(str(time_ms), option="startingTimestamp") == time_ms
+
+
+@pytest.mark.parametrize(
+    "number", ["0", "5000", "99999999", "20131301", "99999999999", "1357016400000", "1357016400000000", "201301012500"]
+)
+def test_a_number_is_milliseconds(number: str) -> None:
+    assert parse_time_ms(number, option="startingTimestamp") == int(number)
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        ("20130101", "a date without separators. As milliseconds it is 1970-01-01T05:35:30.101Z"),
+        ("201301011200", "a date without separators. As milliseconds it is 1976"),
+        ("20130101120000", "a date without separators. As milliseconds it is 2607"),
+        ("20130101120000000", "a date without separators. As milliseconds it is 20130101120000000ms"),
+        (" 1732334879 ", "a time in seconds. As milliseconds it is 1970-01-21"),
+        ("2013010112", "a time in seconds. As milliseconds it is 1970-01-24"),
+    ],
+)
+def test_a_number_that_seems_to_be_another_form_is_rejected(number: str, why: str) -> None:
+    with pytest.raises(
+        InvalidOption, match=f"'startingTimestamp' is '{number.strip()}', which seems to be {why}"
+    ) as error:
+        parse_time_ms(number, option="startingTimestamp")
+    assert "Write it like 2026-01-31T12:00:00Z" in error.value.remedy
 
 
 @pytest.mark.parametrize(

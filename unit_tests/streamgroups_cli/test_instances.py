@@ -453,6 +453,14 @@ def test_start_from_needs_a_topic(instance: Instance) -> None:
     assert not instance.state().desired
 
 
+def test_start_from_a_date_without_separators_is_rejected(instance: Instance) -> None:
+    instance.declare("late")
+    assert instance.apply("--execute").code == 0
+    result = instance("processors", "start", "-i", "board", "late", "--from", "20130101")
+    assert "'--from' is '20130101', which seems to be a date without separators" in " ".join(result.err.split())
+    assert not instance.state().desired
+
+
 def test_a_repeated_processor_counts_once(two: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Sequence[Entry]] = []
     write = instance_log.OpenInstance.write

@@ -144,6 +144,7 @@ def test_S4_every_option_is_taken_in_any_case(
         ("startingOffsets", '{"flights":{"0":-3}}', "a number for each partition"),
         ("startingOffsets", "{}", "a number for each partition"),
         ("startingOffsetsByTimestamp", '{"flights":{"0":-1}}', "a number for each partition"),
+        ("startingTimestamp", "20130101", "2026-01-31T12:00:00Z"),
         ("startingOffsetsByTimestamp", "[1]", "a number for each partition"),
         ("startingTimestamp", "yesterday", "2026-01-31T12:00:00Z"),
         ("startingOffsetsByTimestampStrategy", "newest", "error, latest"),
@@ -156,6 +157,14 @@ def test_S4_a_bad_value_is_rejected_with_the_option_the_value_and_the_allowed_va
     assert f"'{name}'" in rejection.what
     assert f"'{value}'" in rejection.what
     assert remedy in rejection.remedy
+
+
+@pytest.mark.parametrize("name", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
+def test_S4_a_time_in_seconds_is_rejected_with_its_partition(name: str) -> None:
+    streaming = name.startswith("starting")
+    value = '{"flights":{"0":1732334879000,"1":1732334879}}'
+    what = rejected({**BASE, name: value}, streaming=streaming).what
+    assert f"'{name}' of flights-1 is '1732334879', which seems to be a time in seconds" in what
 
 
 #: Python's ``int`` accepts all of them but the last. No number of Kafka has more than 64 bits.

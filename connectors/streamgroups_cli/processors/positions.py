@@ -51,6 +51,8 @@ def scenario_of(text: str, now_ms: int) -> Scenario:
     """
     if text in _WORDS:
         return _WORDS[text]
+    if text.strip().isdigit():
+        return AtTime(parse_time_ms(text, option="--from"))
     try:
         return AtTime(now_ms - parse_duration_ms(text, option="--from"))
     except InvalidOption:
