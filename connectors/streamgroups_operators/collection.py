@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from streamgroups.errors import StateDamaged
+from streamgroups.partitions import TopicPartition
 from streamgroups.state.file_ages import FileAges
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, decode
@@ -29,12 +30,14 @@ class Collectable:
         files: the files that no state needs.
         cluster_ids: the clusters whose partitions have states.
         unfinished: old files that a write has left unfinished, with their sizes.
+        partitions: the partitions with states.
     """
 
     sizes: dict[StateFileName, int]
     files: frozenset[StateFileName]
     cluster_ids: frozenset[str] = field(default_factory=frozenset)
     unfinished: Mapping[StateFileName, int] = field(default_factory=dict)
+    partitions: frozenset[TopicPartition] = field(default_factory=frozenset)
 
 
 class Collector:
@@ -51,12 +54,19 @@ class Collector:
         self._ages = FileAges()
         self._manifests: dict[StateFileName, Manifest] = {}
 
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The partitions with states, as of the last plan."""
+        states = (state for manifest in self._manifests.values() for state in manifest.states)
+        return frozenset(it.topic_partition for it in states)
+
     def plan(self, committed: Collection[Position]) -> Collectable:
         """Finds the files that no state needs.
 
         Args:
             committed: the committed offsets of the group, read before this call. A state that is committed later refers
-                only to files of their states, and to young files.
+                only to files of their states, and to young files. :func:`streamgroups_operators.shared_files.plan_all`
+                completes them.
 
         Raises:
             StateDamaged: if a file is damaged. It can need any other file, and a backup can restore it.
@@ -80,7 +90,8 @@ class Collector:
         old = {file: survey.unfinished[file].n_bytes for file in ages.unfinished_since(self._retention.young_ms)}
         identities = {state.identity for manifest in self._manifests.values() for state in manifest.states}
         clusters = frozenset(it.cluster_id for it in identities if it.cluster_id is not None)
-        return Collectable({file: it.n_bytes for file, it in listed.items()}, gone, clusters, old)
+        sizes = {file: it.n_bytes for file, it in listed.items()}
+        return Collectable(sizes, gone, clusters, old, self.partitions)
 
     def _read(self, file: StateFileName) -> Manifest:
         # A file apart can be large. It has no states.

@@ -7,9 +7,10 @@ has left the file of one operator only. Source: SEMANTICS S10, W13.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from streamgroups.partitions import TopicPartition
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_lookup import Position
 from streamgroups_operators.collection import Collectable, Collector
@@ -51,17 +52,56 @@ def without_shared(plans: Mapping[str, Collectable]) -> dict[str, Collectable]:
     return {operator: replace(it, files=it.files - needed) for operator, it in plans.items()}
 
 
-def collect_all(collectors: Sequence[Collector], committed: Collection[Position]) -> frozenset[StateFileName]:
+def plan_all(
+    collectors: Mapping[str, Collector],
+    known: Collection[TopicPartition],
+    committed: Collection[Position],
+    read: Callable[[Collection[TopicPartition]], Collection[Position]],
+) -> dict[str, Collectable]:
+    """Finds the files that no state of any operator of a group needs, and old unfinished ones.
+
+    A state can be of a partition that is not known: all offsets of a group omit the topics that the user may not describe, and
+    the topics of a pattern omit those without a complete response. So the offsets of these partitions are read by their names
+    (SEMANTICS G17).
+
+    Args:
+        collectors: the files of each operator.
+        known: the partitions whose committed offsets were read.
+        committed: these offsets. See :meth:`streamgroups_operators.collection.Collector.plan`.
+        read: reads the committed offsets of partitions.
+
+    Raises the errors of ``read`` and of :meth:`streamgroups_operators.collection.Collector.plan`.
+    """
+    known, committed = set(known), list(committed)
+    while True:
+        plans = {operator: it.plan(committed) for operator, it in collectors.items()}
+        others = frozenset[TopicPartition]().union(*(it.partitions for it in plans.values())) - known
+        found = read(others) if others else []
+        if not found:
+            return without_shared(plans)
+        # The files are listed again: these offsets can name newer ones.
+        known |= others
+        committed += found
+
+
+def collect_all(
+    collectors: Sequence[Collector],
+    known: Collection[TopicPartition],
+    read: Callable[[Collection[TopicPartition]], Collection[Position]],
+) -> frozenset[StateFileName]:
     """Deletes the files that no state of any operator of a query needs, and old unfinished ones. Returns the names of the
     former.
 
     Args:
         collectors: the files of each operator.
-        committed: see :meth:`streamgroups_operators.collection.Collector.plan`.
+        known: the partitions that the query reads.
+        read: reads the committed offsets of partitions.
 
-    Raises the errors of :meth:`streamgroups_operators.collection.Collector.plan`.
+    Raises the errors of :func:`plan_all`.
     """
-    plans = without_shared({str(number): it.plan(committed) for number, it in enumerate(collectors)})
-    for number, collector in enumerate(collectors):
-        collector.delete(plans[str(number)])
+    known = frozenset(known).union(*(it.partitions for it in collectors))
+    numbered = {str(number): it for number, it in enumerate(collectors)}
+    plans = plan_all(numbered, known, read(known), read)
+    for number, collector in numbered.items():
+        collector.delete(plans[number])
     return frozenset[StateFileName]().union(*(it.files for it in plans.values()))

@@ -14,6 +14,7 @@ from streamgroups.errors import (
     BrokerUnreachable,
     DataLoss,
     GroupRejected,
+    NotAuthorized,
     ReadTimedOut,
     StreamGroupsError,
     UnknownTopic,
@@ -306,9 +307,10 @@ class FakeCluster:
         return sorted({*self._committed, *(group_id for group_id, live in self._live.items() if live().members)})
 
     def all_committed(self, group_id: str) -> dict[TopicPartition, Committed]:
-        """All committed offsets of a group."""
-        self.check_parts(*((group_id, tp) for tp in self._committed.get(group_id, ())))
-        return dict(self._committed.get(group_id, {}))
+        """All committed offsets of a group, as a broker returns them: without topics that the user may not describe."""
+        found = {tp: it for tp, it in self._committed.get(group_id, {}).items() if not self._is_hidden(tp.topic)}
+        self.check_parts(*((group_id, tp) for tp in found))
+        return found
 
     def partition_counts(self) -> dict[str, int]:
         """The number of partitions of every topic, whatever its errors are."""
@@ -330,6 +332,9 @@ class FakeCluster:
             for it in (topic, part):
                 if it in self.rejections:
                     raise self.rejections[it]
+
+    def _is_hidden(self, topic: str) -> bool:
+        return isinstance(self.rejections.get(topic), NotAuthorized)
 
     def topics(self) -> Mapping[str, int]:
         """See :meth:`streamgroups.ports.Cluster.topics`."""
@@ -400,6 +405,7 @@ class FakeCluster:
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """See :meth:`streamgroups.ports.Cluster.committed`."""
+        self.check_parts(*(tp.topic for tp in partitions if self._is_hidden(tp.topic)))
         self.check_parts(*((group_id, tp) for tp in partitions))
         committed = self._committed.get(group_id, {})
         return {tp: committed[tp] for tp in partitions if tp in committed}

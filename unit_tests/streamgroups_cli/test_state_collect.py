@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.errors import StateUnreachable
+from streamgroups.errors import NotAuthorized, StateUnreachable
+from streamgroups.partitions import TopicPartition
+from streamgroups.state.state_lookup import Position
 from streamgroups_operators.collection import Collectable, Collector
 from unit_tests.cli_runner import CommandLine, Result
-from unit_tests.cli_states import States
+from unit_tests.cli_states import P1, States
 
 
 def collect(cli: CommandLine, states: States, *arguments: str) -> Result:
@@ -144,6 +146,47 @@ def test_a_group_of_another_cluster_keeps_its_files(cli: CommandLine, states: St
     result = collect(cli, states, "--execute")
     assert (result.code, states.left()) == (3, files)
     assert "has states of group 'board' of cluster c-other" in result.err
+
+
+def test_G17_the_state_of_an_offset_that_the_broker_hides_is_kept(cli: CommandLine, states: States) -> None:
+    hidden = TopicPartition("departures", 0)
+    cli.cluster.create_topic("departures", 1)
+    visible, committed = states.write(1, 15), states.write(500, 100, tp=hidden)
+    states.commit(15, visible)
+    states.commit(100, committed, hidden)
+    not_committed = states.write(300, 200, tp=hidden)
+    cli.cluster.rejections["departures"] = NotAuthorized("'departures' is denied.", remedy="Grant Describe.")
+    result = collect(cli, states, "--execute")
+    assert (result.code, states.left()) == (1, {visible, committed, not_committed})
+    assert "'departures' is denied. The location has states of group 'board' of this partition" in result.err
+    assert "nothing was changed. Grant Describe." in result.err
+    cli.cluster.rejections.clear()
+    assert collect(cli, states, "--execute").code == 0
+    assert committed in states.left()
+
+
+def test_the_states_of_a_partition_without_a_committed_offset_are_deleted(cli: CommandLine, states: States) -> None:
+    other = TopicPartition("removed", 0)
+    _old, base, visible = states.write(500, 5, tp=other), states.write(300, 10, tp=other), states.write(1, 15)
+    states.commit(15, visible)
+    assert (collect(cli, states, "--execute").code, states.left()) == (0, {base, visible})
+
+
+def test_S10_an_offset_that_is_committed_while_the_files_are_listed(
+    cli: CommandLine, states: States, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = states.write(500, 5, tp=P1), states.write(300, 10, tp=P1)
+    states.commit(15, states.write(1, 15))
+    plan = Collector.plan
+
+    def with_commit(collector: Collector, committed: list[Position]) -> Collectable:
+        planned = plan(collector, committed)
+        states.commit(5, first, P1)
+        return planned
+
+    monkeypatch.setattr(Collector, "plan", with_commit)
+    assert collect(cli, states, "--execute").code == 0
+    assert {first, second} < states.left()
 
 
 def test_a_group_is_named(cli: CommandLine, tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ class Operators:
 
     def collect(self, position: Position) -> None:
         rule = Retention(60 * MINUTE_MS, 30 * MINUTE_MS)
-        collect_all([Collector(it, rule, lambda: NOW_MS) for it in self.files.values()], [position])
+        collectors = [Collector(it, rule, lambda: NOW_MS) for it in self.files.values()]
+        collect_all(collectors, [P0], lambda partitions: [position] if P0 in partitions else [])
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from streamgroups.errors import StateUnreachable
+from streamgroups.errors import NotAuthorized, StateUnreachable
 from streamgroups.fakes import FakeClock, FakeCluster
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.identity import UNKNOWN
@@ -34,8 +34,9 @@ class World:
         self.cluster = FakeCluster(self.clock)
         self.jobs: list[Callable[[], None]] = []
         collector = Collector(self.files, Retention(60 * MINUTE_MS, 30 * MINUTE_MS), self.clock)
+        self.partitions = [P0, P1]
         self.collection = StateCollection(
-            [collector], "billing", self.cluster, lambda: [P0, P1], self.clock, self.jobs.append
+            [collector], "billing", self.cluster, lambda: self.partitions, self.clock, self.jobs.append
         )
 
     def store(self, minutes_ago: int) -> StateFileName:
@@ -82,6 +83,30 @@ def test_S10_the_states_of_committed_offsets_stay(world: World) -> None:
     world.collection([P0, P1])
     world.run()
     assert committed in world.files.list()
+
+
+def test_G17_the_states_of_a_topic_that_a_response_lacks_stay(world: World) -> None:
+    committed, base = world.store(300), world.store(100)
+    world.cluster.commit("billing", {P1: 5}, CommitMark(False, state=Named(committed, 5)).encode())
+    world.partitions = [P0]
+    for _ in range(2):
+        world.clock.advance(MINUTE_MS)
+        world.collection([P0])
+        world.run()
+        assert world.files.list().keys() == {committed, base}
+
+
+def test_G17_the_states_of_a_topic_that_the_user_may_not_describe_stay(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = {world.store(300), world.store(100)}
+    world.partitions = [TopicPartition("departures", 0)]
+    world.cluster.rejections["flights"] = NotAuthorized("'flights' is denied.", remedy="Grant Describe.")
+    world.clock.advance(MINUTE_MS)
+    world.collection(world.partitions)
+    world.run()
+    assert world.files.list().keys() == files
+    assert "Old state files of group 'billing' are not deleted: 'flights' is denied. Grant Describe." in caplog.text
 
 
 def test_S10_a_damaged_file_stops_the_collection_with_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -99,9 +99,20 @@ def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) 
     return sorted(listed)
 
 
-def positions_of(cluster: Cluster, group_ids: Collection[str]) -> dict[str, list[Position]]:
-    """Returns the committed offsets of groups, with the states that they name."""
-    committed = cluster.groups.committed_offsets(group_ids)
+def positions_of(
+    cluster: Cluster, group_ids: Collection[str], partitions: Collection[TopicPartition] | None = None
+) -> dict[str, list[Position]]:
+    """Returns the committed offsets of groups, with the states that they name.
+
+    Args:
+        cluster: the cluster.
+        group_ids: the groups.
+        partitions: the partitions; ``None`` for all of topics that this user may describe.
+
+    Raises:
+        NotAuthorized: if this user may not describe the topic of one of these partitions.
+    """
+    committed = cluster.groups.committed_offsets(group_ids, partitions)
     return {
         group_id: [position_of(tp, it.next_offset, it.metadata) for tp, it in offsets.items()]
         for group_id, offsets in committed.items()

@@ -8,12 +8,14 @@ SEMANTICS S10.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 from typing import Annotated, TypeAlias
 
 import typer
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import GroupRejected, PartlyDone, StreamGroupsError, UnknownGroup
+from streamgroups.errors import GroupRejected, NotAuthorized, PartlyDone, StreamGroupsError, UnknownGroup
+from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
 from streamgroups.state.state_lookup import Position
 from streamgroups.state.state_retention import Retention
@@ -27,7 +29,7 @@ from streamgroups_cli.options import ExecuteOption, with_options
 from streamgroups_cli.output import Output, OutputOption, emit_rows, print_message
 from streamgroups_cli.state.selection import Location, selected
 from streamgroups_operators.collection import Collectable, Collector
-from streamgroups_operators.shared_files import without_shared
+from streamgroups_operators.shared_files import plan_all
 
 _COLUMNS = (
     Column("group"),
@@ -63,15 +65,14 @@ def collect(
     """
     rule = Retention(parse_duration_ms(retention, option="--retention"))
     plans: list[_Plan] = []
-    operators = list(selected(location, groups))
+    collectors: dict[str, dict[str, Collector]] = {}
+    for group_id, operator, files in selected(location, groups):
+        collectors.setdefault(group_id, {})[operator] = Collector(files, rule, lambda: time.monotonic_ns() // 1_000_000)
     with connect() as cluster:
         committed = {group_id: _committed(cluster, group_id) for group_id in dict.fromkeys(groups)}
-        for group_id, operator, files in operators:
-            collector = Collector(files, rule, lambda: time.monotonic_ns() // 1_000_000)
-            found = collector.plan(committed[group_id])
-            _require_same_cluster(cluster, group_id, committed[group_id], found)
-            plans.append((group_id, operator, collector, found))
-    plans = _without_shared(plans)
+        for group_id, of_group in collectors.items():
+            found = _planned(cluster, group_id, of_group, committed[group_id])
+            plans += [(group_id, operator, it, found[operator]) for operator, it in of_group.items()]
     rows = [_cells(group_id, operator, found) for group_id, operator, _, found in plans]
     emit_rows(output, "states", Table(_COLUMNS, rows), dry_run=not execute)
     count = sum(len(found.files) + len(found.unfinished) for *_, found in plans)
@@ -104,12 +105,30 @@ def _delete(plans: list[_Plan]) -> None:
         done.append(f"'{operator}' of group '{group_id}'")
 
 
-def _without_shared(plans: list[_Plan]) -> list[_Plan]:
-    of_group = {
-        group_id: without_shared({operator: found for of, operator, _, found in plans if of == group_id})
-        for group_id, *_ in plans
-    }
-    return [(group_id, operator, collector, of_group[group_id][operator]) for group_id, operator, collector, _ in plans]
+def _planned(
+    cluster: Cluster, group_id: str, collectors: Mapping[str, Collector], committed: list[Position]
+) -> dict[str, Collectable]:
+    """Plans the deletion for a group.
+
+    Raises:
+        NotAuthorized: if the broker hides the committed offset of a state: this state can be needed.
+        GroupRejected: if there are states of another cluster.
+    """
+
+    def read(partitions: Collection[TopicPartition]) -> list[Position]:
+        try:
+            return positions_of(cluster, [group_id], partitions)[group_id]
+        except NotAuthorized as e:
+            raise e.with_text(
+                f"{e.what} The location has states of group '{group_id}' of this partition, and they are needed if the "
+                "group has a committed offset there; nothing was changed.",
+                e.remedy,
+            ) from e
+
+    plans = plan_all(collectors, [it.topic_partition for it in committed], committed, read)
+    for found in plans.values():
+        _require_same_cluster(cluster, group_id, committed, found)
+    return plans
 
 
 def _cells(group_id: str, operator: str, found: Collectable) -> list[Cell]:

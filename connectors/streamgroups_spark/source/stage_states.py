@@ -22,6 +22,7 @@ from streamgroups.query.operator_states import OperatorStates, StateReport
 from streamgroups.query.query_ports import BatchStates
 from streamgroups.query.state_options import default_location
 from streamgroups.state.joined_topics import JoinedTopics
+from streamgroups.state.state_lookup import Position
 from streamgroups.state.state_retention import Retention
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_operators.batch_search import BatchSearch
@@ -226,11 +227,13 @@ class StateCollection:
         try:
             partitions = self._partitions()
             if partitions and min(partitions) in owned:
-                committed = self._cluster.committed(self._group_id, partitions)
-                positions = [position_of(tp, it.next_offset, it.metadata) for tp, it in committed.items()]
-                gone = collect_all(self._collectors, positions)
+                gone = collect_all(self._collectors, partitions, self._read)
                 logger.debug("Group '%s': %d state files deleted", self._group_id, len(gone))
         except StreamGroupsError as e:
             logger.warning("Old state files of group '%s' are not deleted: %s", self._group_id, e)
         finally:
             self._next_ms = self._clock() + _EVERY_MS
+
+    def _read(self, partitions: Collection[TopicPartition]) -> list[Position]:
+        committed = self._cluster.committed(self._group_id, partitions)
+        return [position_of(tp, it.next_offset, it.metadata) for tp, it in committed.items()]
