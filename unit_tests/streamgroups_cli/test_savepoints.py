@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamgroups.errors import StateMissing
+from streamgroups.errors import NotAuthorized, StateMissing
 from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
-from streamgroups.groups.description import GroupDescription
+from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.savepoints.commit_record import decode, encode
@@ -101,6 +101,40 @@ def test_C1_the_commit_record_names_the_group_and_each_operator(world: World) ->
     listed = json.loads(world.cli("savepoint", "list", str(world.to), "-o", "json").out)["savepoints"]
     assert [(it["id"], it["status"]) for it in listed] == [(id_, "complete")]
     assert world.cli("savepoint", "verify", str(world.to), id_).code == 0
+
+
+def test_G17_a_topic_of_a_state_whose_offsets_the_broker_hides_is_rejected(world: World) -> None:
+    hidden = TopicPartition("departures", 0)
+    world.cli.cluster.create_topic("departures", 1)
+    world.states.commit(100, world.states.write(500, 100, tp=hidden), hidden)
+    world.cli.cluster.rejections["departures"] = NotAuthorized("'departures' is denied.", remedy="Grant Describe.")
+    location = ["--state-location", str(world.states.location)]
+    result = world.cli("savepoint", "create", "board", "--to", str(world.to), *location)
+    assert (result.code, world.to.exists()) == (1, False)
+    assert "'departures' is denied. Group 'board' has members or states of this topic" in result.err
+    assert "no savepoint was created. Grant Describe." in result.err
+    world.cli.cluster.rejections.clear()
+    world.create()
+
+
+def test_G17_a_topic_of_a_member_whose_offsets_the_broker_hides_is_rejected(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.cluster.create_topic("flights", 1)
+    cli.cluster.create_topic("departures", 1)
+    for tp in (P0, TopicPartition("departures", 0)):
+        cli.cluster.commit("board", {tp: 0})
+    member = GroupMember("board-1", "/127.0.0.1", subscription=frozenset({"flights", "departures"}))
+    group = GroupDescription("board", "Stable", "consumer", "consumer", "range", 1, (member,))
+    monkeypatch.setattr(cli.admin, "describe_groups", lambda group_ids: dict.fromkeys(group_ids, group))
+    cli.cluster.rejections["departures"] = NotAuthorized("'departures' is denied.", remedy="Grant Describe.")
+    result = cli("savepoint", "create", "board", "--to", str(tmp_path / "savepoints"))
+    assert (result.code, "no savepoint was created. Grant Describe." in result.err) == (1, True)
+
+
+def test_C3_a_damaged_file_that_a_savepoint_does_not_need_is_ignored(world: World) -> None:
+    world.states.path(world.states.write(500, 5)).write_bytes(b"damaged")
+    world.create()
 
 
 def test_C3_the_same_group_continues_with_the_state_that_retention_has_deleted(world: World) -> None:

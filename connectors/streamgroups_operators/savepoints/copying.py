@@ -68,6 +68,29 @@ def copied(
     return OperatorRecord(name, form, len(states), rows, min(watermarks, default=None), saved)
 
 
+def topics_with_states(operators: Mapping[str, StateDirectory]) -> frozenset[str]:
+    """The topics of all states of a group. Reads the manifests only.
+
+    Args:
+        operators: the files of its operators that process the records of the same tasks: files of the same name have states of
+            the same partitions.
+
+    Raises:
+        StateUnreachable: if the storage does not answer.
+    """
+    having = {file: files for files in operators.values() for file in files.list() if not file.is_apart}
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return frozenset[str]().union(*pool.map(_topics_in, having.values(), having))
+
+
+def _topics_in(files: StateDirectory, file: StateFileName) -> frozenset[str]:
+    try:
+        return frozenset(it.topic_partition.topic for it in _manifest(files, file).states)
+    except (FileGone, StateDamaged):
+        # Retention has deleted it; or the savepoint does not need it, or its copy raises the error.
+        return frozenset()
+
+
 def _copy_all(
     name: str, files: StateDirectory, needed: Sequence[StateFileName], target: StateDirectory, copies: Copies
 ) -> None:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from streamgroups._version import __version__
 from streamgroups.coordination.reset_protocol import event_time_group_of
-from streamgroups.errors import GroupRejected, StateMissing, StreamGroupsError, UnknownGroup
+from streamgroups.errors import GroupRejected, NotAuthorized, StateMissing, StreamGroupsError, UnknownGroup
 from streamgroups.groups.commit_metadata import position_of
 from streamgroups.groups.lag import FirstOfLag, PartitionError
 from streamgroups.identity import UNKNOWN, TopicIdentity
@@ -32,7 +32,7 @@ from streamgroups.state.state_lookup import Position
 from streamgroups.times import utc
 from streamgroups_operators.group_states import operators_of, states_in
 from streamgroups_operators.locations import StateDirectory, shown
-from streamgroups_operators.savepoints.copying import Copies, FileGone, copied
+from streamgroups_operators.savepoints.copying import Copies, FileGone, copied, topics_with_states
 from streamgroups_operators.savepoints.directory import SavepointDirectory
 
 #: A running query deletes old files once a minute, so a second cut is rare.
@@ -120,11 +120,14 @@ class SavepointCreator:
             StateMissing: if a state does not exist.
             StateDamaged: if a state file is damaged.
             StateUnreachable: if a storage does not answer.
+            NotAuthorized: if the user may not describe the group, or a topic of its members or its states.
         """
         directory, copies = SavepointDirectory(to, new_savepoint_id(now_ms)), Copies()
         for number in range(1, _MAX_CUTS + 1):
             try:
                 cut = self._cut(group_id, state_location, now_ms)
+                if number == 1:
+                    self._require_described(group_id, cut)
                 operators = tuple(
                     copied(name, files, cut.states_of(name), directory, copies) for name, files in cut.operators.items()
                 )
@@ -177,6 +180,19 @@ class SavepointCreator:
                 if now.get(tp) != committed[tp]:
                     raise FileGone(origins.encode(states[tp]))
         return _Cut(committed, states, operators, identities, times, now_ms, without_state)
+
+    def _require_described(self, group_id: str, cut: _Cut) -> None:
+        """All offsets of a group omit the topics that the user may not describe. A request that names them has an error."""
+        members = self._groups.describe_groups([group_id])[group_id].members
+        topics = topics_with_states(cut.operators).union(*(it.topics for it in members))
+        try:
+            self._topics.describe_topics(topics - {tp.topic for tp in cut.positions})
+        except NotAuthorized as e:
+            raise e.with_text(
+                f"{e.what} Group '{group_id}' has members or states of this topic, and its committed offsets there are "
+                "hidden from this user; no savepoint was created.",
+                e.remedy,
+            ) from e
 
     def _record(self, id_: str, group_id: str, cut: _Cut, operators: tuple[OperatorRecord, ...]) -> CommitRecord:
         next_offsets = {tp: it.next_offset for tp, it in cut.positions.items()}
