@@ -135,6 +135,6 @@ def test_S7_records_in_the_place_of_others_that_were_read(spark: SparkSession, t
         ):
             run(spark, options, tmp_path)
         assert run(spark, {**options, "onDataLoss": "skip"}, tmp_path) == values("b", 30)
-        (gap,) = Gaps.parse(committed_metadata(bootstrap, gaps_group_of("board"), TOPIC)[0]).newest
+        (gap,) = Gaps.decode(committed_metadata(bootstrap, gaps_group_of("board"), TOPIC)[0]).newest
         assert (gap.from_offset, gap.to_offset, gap.cause.value) == (20, 10, "truncated")
         assert run(spark, options, tmp_path) == []

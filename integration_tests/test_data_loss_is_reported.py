@@ -49,7 +49,7 @@ def options(bootstrap: str, group: str, new_topic: Callable[..., str]) -> dict[s
 def recorded(bootstrap: str, group: str, topic: str) -> list[tuple[int | None, int, str]]:
     """The recorded gaps of the topic's only partition: begin, end and reason."""
     metadata = committed_metadata(bootstrap, gaps_group_of(group), topic)
-    return [(g.from_offset, g.to_offset, g.cause.value) for g in Gaps.parse(metadata.get(0, "")).newest]
+    return [(g.from_offset, g.to_offset, g.cause.value) for g in Gaps.decode(metadata.get(0, "")).newest]
 
 
 def test_S7_deleted_records(

@@ -154,7 +154,7 @@ def test_S11_a_recreated_topic_is_recognised_by_the_ledger_alone(
     board.run(board.numbers(onDataLoss="earliest"))
     assert read_back() == [*range(N), *range(1_000, 1_000 + 2 * N)]
     metadata = committed_metadata(board.bootstrap, gaps_group_of(board.group), board.topic)
-    gaps = [gap for text in metadata.values() for gap in Gaps.parse(text).newest]
+    gaps = [gap for text in metadata.values() for gap in Gaps.decode(text).newest]
     assert [(gap.from_offset, gap.to_offset, gap.cause) for gap in gaps] == [(N // 2, 0, Cause.RECREATED)] * 2
 
 

@@ -148,4 +148,4 @@ def test_S11_a_topic_changes_under_a_query(
 
 def recorded(bootstrap: str, group: str, topic: str) -> list[tuple[int | None, int, str]]:
     metadata = committed_metadata(bootstrap, gaps_group_of(group), topic)
-    return [(g.from_offset, g.to_offset, g.cause.value) for g in Gaps.parse(metadata.get(0, "")).newest]
+    return [(g.from_offset, g.to_offset, g.cause.value) for g in Gaps.decode(metadata.get(0, "")).newest]

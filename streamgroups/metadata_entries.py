@@ -3,7 +3,9 @@
 
 Called by :mod:`streamgroups.coordination.reset_protocol`, :mod:`streamgroups.query.skipped_range_store` and
 :mod:`streamgroups.event_time.time_entries`, which define their fields. Every principal with Read on the group can write
-an entry. An unreadable entry is therefore ignored, with a warning. Source: Kafka's OffsetCommit.
+an entry. An unreadable entry is therefore ignored, with a warning, if its owner writes it again or the next value replaces it.
+An entry that adds up earlier values is not overwritten then, and an entry that decides about output is an error (SEMANTICS
+G17): :mod:`streamgroups.coordination.unreadable_entries` has the text. Source: Kafka's OffsetCommit.
 """
 
 from __future__ import annotations

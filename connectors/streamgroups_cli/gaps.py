@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamgroups.coordination.reset_protocol import gaps_group_of, group_of
+from streamgroups.coordination.unreadable_entries import unreadable
+from streamgroups.errors import PartlyDone
 from streamgroups.groups.gaps import Gap, Gaps
 from streamgroups.monitoring.group_tables import unknown_groups
 from streamgroups.monitoring.snapshots import list_all
@@ -50,30 +52,48 @@ def gaps(
         named = named_groups(groups)
         requested = _groups_with_gaps(cluster) if named is None else named
         read = cluster.groups.committed_offsets([gaps_group_of(group) for group in requested])
-        found = {
+        parsed = {
             (group, tp): Gaps.parse(committed.metadata)
             for group in requested
             for tp, committed in sorted(read[gaps_group_of(group)].items())
         }
         missing = _unknown(cluster, [group for group in named or () if not read[gaps_group_of(group)]])
         known = all_groups_of(cluster) if missing else []
+    found = {place: of_partition for place, of_partition in parsed.items() if of_partition is not None}
     rows = [_row(group, tp, gap) for (group, tp), of_partition in found.items() for gap in of_partition.newest]
     table = Table(_COLUMNS, rows)
     emit(
         output,
         document=lambda: {
             "gaps": table.documents,
-            "partitions": [_summary(group, tp, of_partition) for (group, tp), of_partition in found.items()],
+            "partitions": [_summary(group, tp, of_partition) for (group, tp), of_partition in parsed.items()],
         },
         tables=lambda: [table],
     )
     for (group, tp), of_partition in found.items():
         if of_partition.not_kept:
             print_message(f"Group '{group}', {tp}: {of_partition.not_kept} older gaps are counted, but not stored.")
-    if not rows:
+        if of_partition.unknown:
+            print_message(
+                f"Group '{group}', {tp}: {len(of_partition.unknown)} recorded gaps are not listed: a newer version of streamgroups "
+                "has written them."
+            )
+    if not rows and not any(of_partition is None or of_partition.count for of_partition in parsed.values()):
         print_message("No gaps are recorded.")
     if missing:
         raise unknown_groups(missing, known)
+    _require_readable([place for place, of_partition in parsed.items() if of_partition is None])
+
+
+def _require_readable(places: Sequence[tuple[str, TopicPartition]]) -> None:
+    """Rejects a list without the gaps of these partitions, after the others were listed."""
+    by_group: dict[str, list[TopicPartition]] = {}
+    for group, tp in places:
+        by_group.setdefault(group, []).append(tp)
+    if not by_group:
+        return
+    texts = [unreadable(gaps_group_of(group), partitions) for group, partitions in by_group.items()]
+    raise PartlyDone(" ".join(what for what, _ in texts), remedy=" ".join(remedy for _, remedy in texts))
 
 
 def _groups_with_gaps(cluster: Cluster) -> list[str]:
@@ -96,12 +116,13 @@ def _row(group: str, tp: TopicPartition, gap: Gap) -> list[Cell]:
     return [group, tp.topic, tp.partition, *offsets, gap.cause.value, utc(gap.time_ms), *ids]
 
 
-def _summary(group: str, tp: TopicPartition, found: Gaps) -> Mapping[str, Any]:
+def _summary(group: str, tp: TopicPartition, found: Gaps | None) -> Mapping[str, Any]:
+    """The totals of a partition; ``None`` for those of an entry that cannot be read."""
     return {
         "group": group,
         "topic": tp.topic,
         "partition": tp.partition,
-        "gaps": found.count,
-        "lost_offsets": found.lost_offsets,
-        "not_kept": found.not_kept,
+        "gaps": None if found is None else found.count,
+        "lost_offsets": None if found is None else found.lost_offsets,
+        "not_kept": None if found is None else found.not_kept,
     }

@@ -115,7 +115,7 @@ class Deletions:
         entries = patiently(partial(committed_metadata, self._bootstrap, gaps_group_of(self._group), self._topic))
         found: list[OffsetRange] = []
         for p, entry in sorted(entries.items()):
-            gaps = Gaps.parse(entry)
+            gaps = Gaps.decode(entry)
             assert not gaps.not_kept, f"partition {p} has more gaps than Kafka stores: delete fewer"
             for it in gaps.newest:
                 assert it.from_offset is not None, it

@@ -143,5 +143,5 @@ class Recreations:
     def _noticed(self) -> int:
         """The number of partitions whose gap by a new topic is recorded. Kafka has deleted the gaps of the old topic."""
         entries = patiently(partial(committed_metadata, self._bootstrap, gaps_group_of(self._group), self._topic))
-        gaps = {p: Gaps.parse(entry).newest for p, entry in entries.items() if p < PARTITIONS}
+        gaps = {p: Gaps.decode(entry).newest for p, entry in entries.items() if p < PARTITIONS}
         return sum(any(it.cause is Cause.RECREATED for it in found) for found in gaps.values())

@@ -186,7 +186,7 @@ class UncleanElections:
         entries = patiently(
             partial(committed_metadata, self._kafka.bootstrap_servers, gaps_group_of(self._group), self._topic)
         )
-        gaps = {p: Gaps.parse(entry).newest for p, entry in entries.items()}
+        gaps = {p: Gaps.decode(entry).newest for p, entry in entries.items()}
         return {
             p: min(it.time_ms for it in new)
             for p, of_partition in gaps.items()

@@ -3,11 +3,15 @@
 Recorded by ``streamgroups_kafka.admin.gap_records`` for running queries and their tasks, listed by ``streamgroups
 gaps``. The gaps of a partition are the metadata of a committed offset in the metadata group
 :func:`streamgroups.coordination.reset_protocol.gaps_group_of`. A broker limits metadata to 4,096 bytes: the newest gaps
-that fit are stored, the others are counted. Source: SEMANTICS S7, O4.
+that fit are stored, the others are counted.
+
+An entry that cannot be read is not an entry without gaps: it is damaged, or a newer version has written it. It is not
+overwritten. Gaps of an unknown form within an entry are stored again as they are. Source: SEMANTICS S7, O4, G17.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +19,7 @@ from enum import Enum
 from typing import Any
 
 from streamgroups.identity import UNKNOWN, TopicIdentity
-from streamgroups.json_values import string, whole, whole_or_none
+from streamgroups.json_values import elements, items, string, whole, whole_or_none
 from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import OffsetRange, TopicPartition
 
@@ -75,6 +79,8 @@ class Gaps:
         newest: the stored gaps, in the order in which they were recorded.
         dropped: how many earlier gaps are not stored, by cause.
         dropped_offsets: how many offsets these gaps skipped, as far as that is known. All of them expired.
+        unknown: the stored gaps of an unknown form or cause, as JSON.
+        unknown_dropped: as ``dropped``, for unknown causes.
 
     >>> gaps = Gaps().plus(Gap(10, 15, Cause.EXPIRED, 0))
     >>> Gaps.parse(gaps.encode()) == gaps, gaps.count, gaps.lost_offsets
@@ -84,15 +90,22 @@ class Gaps:
     newest: tuple[Gap, ...] = ()
     dropped: Mapping[Cause, int] = field(default_factory=dict)
     dropped_offsets: int = 0
+    unknown: tuple[str, ...] = ()
+    unknown_dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
         """How many gaps were ever recorded."""
-        return sum(self.counts.values())
+        return sum(self.counts.values()) + self.unknown_count
+
+    @property
+    def unknown_count(self) -> int:
+        """How many of them have an unknown form or cause. A newer version has recorded them."""
+        return len(self.unknown) + sum(self.unknown_dropped.values())
 
     @property
     def counts(self) -> Mapping[Cause, int]:
-        """How many gaps were ever recorded, by cause. A cause without a gap is left out."""
+        """How many gaps were ever recorded, by known cause. A cause without a gap is left out."""
         counted = Counter(self.dropped)
         counted.update(gap.cause for gap in self.newest)
         return {cause: counted[cause] for cause in Cause if counted[cause]}
@@ -100,7 +113,7 @@ class Gaps:
     @property
     def not_kept(self) -> int:
         """How many earlier gaps are not stored."""
-        return sum(self.dropped.values())
+        return sum(self.dropped.values()) + sum(self.unknown_dropped.values())
 
     @property
     def lost_offsets(self) -> int:
@@ -116,7 +129,7 @@ class Gaps:
             first, *rest = gaps.newest
             lost = gaps.dropped_offsets + (first.lost_offsets or 0)
             counted = {**gaps.dropped, first.cause: gaps.dropped.get(first.cause, 0) + 1}
-            gaps = Gaps(tuple(rest), counted, lost)
+            gaps = replace(gaps, newest=tuple(rest), dropped=counted, dropped_offsets=lost)
         return gaps
 
     def __contains__(self, gap: Gap) -> bool:
@@ -126,20 +139,50 @@ class Gaps:
         """The gaps as metadata."""
         gaps = [[g.from_offset, g.to_offset, g.cause.value, g.time_ms, *_ids(g)] for g in self.newest]
         dropped = {cause.value: count for cause, count in self.dropped.items()}
-        return write_entry({"gaps": gaps, "dropped": dropped, "dropped_offsets": self.dropped_offsets})
+        return write_entry(
+            {
+                "gaps": [*map(json.loads, self.unknown), *gaps],
+                "dropped": {**self.unknown_dropped, **dropped},
+                "dropped_offsets": self.dropped_offsets,
+            }
+        )
 
     @classmethod
-    def parse(cls, metadata: str) -> Gaps:
-        """Parses metadata. Invalid gaps are left out.
+    def parse(cls, metadata: str) -> Gaps | None:
+        """Parses metadata; ``None`` if it cannot be read.
 
-        >>> Gaps.parse("by hand")
-        Gaps(newest=(), dropped={}, dropped_offsets=0)
+        >>> Gaps.parse("by hand"), Gaps.parse("") == Gaps()
+        (None, True)
         """
+        try:
+            return cls.decode(metadata)
+        except ValueError:
+            return None
+
+    @classmethod
+    def decode(cls, metadata: str) -> Gaps:
+        """Parses metadata. An empty text contains no gaps.
+
+        Raises:
+            ValueError: if it is damaged, or has a newer version.
+        """
+        if not metadata:
+            return cls()
         raw = read_entry(metadata)
-        listed = raw.get("gaps")
-        found = [_gap(entry) for entry in listed] if isinstance(listed, list) else []
-        lost = raw.get("dropped_offsets")
-        return cls(tuple(gap for gap in found if gap is not None), _dropped(raw.get("dropped")), _count(lost))
+        try:
+            found = [(_gap(entry), entry) for entry in elements(raw["gaps"])]
+            dropped = {string(cause): whole(count) for cause, count in items(raw["dropped"])}
+            lost_offsets = whole(raw["dropped_offsets"])
+        except KeyError as e:
+            raise ValueError(f"it has no field {e}") from e
+        known = {cause.value for cause in Cause}
+        return cls(
+            tuple(gap for gap, _ in found if gap is not None),
+            {cause: count for cause in Cause if (count := dropped.get(cause.value))},
+            lost_offsets,
+            tuple(json.dumps(entry, separators=(",", ":")) for gap, entry in found if gap is None),
+            {cause: count for cause, count in dropped.items() if cause not in known},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,17 +227,3 @@ def _gap(entry: Any) -> Gap | None:
         return Gap(whole_or_none(begin), whole(end), Cause(cause), whole(found_ms), before, after)
     except (TypeError, ValueError):
         return None
-
-
-def _dropped(value: Any) -> Mapping[Cause, int]:
-    """Counts by cause, without unknown causes."""
-    counts = value if isinstance(value, dict) else {}
-    return {cause: count for cause in Cause if (count := _count(counts.get(cause.value)))}
-
-
-def _count(value: Any) -> int:
-    """A count; 0 for any other value."""
-    try:
-        return whole(value)
-    except ValueError:
-        return 0

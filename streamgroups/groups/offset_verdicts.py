@@ -81,6 +81,7 @@ class Facts:
         letters: the dead letters of the group. Those of records before the evidence are ignored.
         ledger: the position of the ledger, read after ``commits``; ``None`` without one.
         has_other_consumers: whether clients without marks can be consumers of the group. Their ranges are unknown then.
+        has_unreadable_gaps: whether recorded gaps cannot be read. A range without a reason is unknown then.
     """
 
     topic_partition: TopicPartition
@@ -90,6 +91,7 @@ class Facts:
     letters: Sequence[Letter] = ()
     ledger: LedgerFact | None = None
     has_other_consumers: bool = False
+    has_unreadable_gaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def segments(committed: CommittedRanges, facts: Facts) -> Iterator[Segment]:
         if not batches and begin >= position:
             continue
         is_expired = any(a <= begin < b for a, b in gaps)
-        found = _verdict(here, is_expired=is_expired, is_any_lost=facts.gaps_not_kept > 0)
+        found = _verdict(here, is_expired=is_expired, possible=_possible_reason(facts))
         if found is not None:
             verdict, time_ms, detail = found
             yield Segment(
@@ -161,7 +163,14 @@ def _expired(facts: Facts, committed: CommittedRanges) -> list[tuple[int, int]]:
     ]
 
 
-def _verdict(entries: Sequence[Entry], *, is_expired: bool, is_any_lost: bool) -> tuple[Verdict, int, str] | None:
+def _possible_reason(facts: Facts) -> str:
+    """What can be the reason of a change without one; empty if there is nothing."""
+    if facts.has_unreadable_gaps:
+        return "a recorded gap that cannot be read can be the reason"
+    return "an earlier gap that is counted, but not stored, can be the reason" if facts.gaps_not_kept else ""
+
+
+def _verdict(entries: Sequence[Entry], *, is_expired: bool, possible: str) -> tuple[Verdict, int, str] | None:
     """The verdict on one segment, the time of the commit from which it follows, and the reason."""
     committed = [it for it in entries if it.kind in _READ]
     changes = [it for it in entries if it.kind in (Kind.SKIP, Kind.JUMP)]
@@ -181,8 +190,8 @@ def _verdict(entries: Sequence[Entry], *, is_expired: bool, is_any_lost: bool) -
     change = changes[-1]
     if change.kind is Kind.SKIP:
         return Verdict.SKIPPED, change.time_ms, change.detail
-    if is_any_lost:
-        return Verdict.UNKNOWN, change.time_ms, "an earlier gap that is counted, but not stored, can be the reason"
+    if possible:
+        return Verdict.UNKNOWN, change.time_ms, possible
     return Verdict.MISSING, change.time_ms, change.detail
 
 

@@ -219,6 +219,10 @@ def partition_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GR
     return (family for family in families.values() if family.samples)
 
 
+#: The label of gaps that a newer version has recorded.
+_UNKNOWN_CAUSE = "unknown"
+
+
 def gap_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LABELS) -> Iterator[Metric]:
     """Returns the metrics of recorded gaps, by cause (:mod:`streamgroups.groups.gaps`).
 
@@ -238,6 +242,8 @@ def gap_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LA
             of_partition = [*g.labels, tp.topic, str(tp.partition)]
             for cause, n in gaps.counts.items():
                 count.add_metric([*of_partition, cause.value], n)
+            if gaps.unknown_count:
+                count.add_metric([*of_partition, _UNKNOWN_CAUSE], gaps.unknown_count)
             if Cause.EXPIRED in gaps.counts:
                 lost.add_metric([*of_partition, Cause.EXPIRED.value], gaps.lost_offsets)
     return (family for family in (count, lost) if family.samples)

@@ -180,14 +180,19 @@ class Monitor:
     def _recorded_gaps(
         self, group_ids: Collection[str], listed: Collection[str]
     ) -> dict[str, dict[TopicPartition, Gaps]]:
-        """The gaps of each group with a metadata group of gaps that this user may read."""
+        """The gaps of each group with a metadata group of gaps that this user may read.
+
+        A partition whose entry cannot be read is left out, with a warning: it does not count as one without gaps.
+        """
         known = frozenset(listed)
         requested = {gaps_group_of(group_id): group_id for group_id in group_ids if gaps_group_of(group_id) in known}
         read = self._groups.committed_offsets(list(requested), optional=requested)
-        return {
-            requested[name]: {tp: gaps for tp, entry in entries.items() if (gaps := Gaps.parse(entry.metadata)).count}
-            for name, entries in read.items()
-        }
+        found = {}
+        for name, entries in read.items():
+            parsed = {tp: Gaps.parse(entry.metadata) for tp, entry in entries.items()}
+            warn_of_unreadable(name, [tp for tp, gaps in parsed.items() if gaps is None])
+            found[requested[name]] = {tp: gaps for tp, gaps in parsed.items() if gaps is not None and gaps.count}
+        return found
 
     def _watched(
         self, snapshot: GroupSnapshot, time: StoredGroupTime | None, gaps: Mapping[TopicPartition, Gaps], now_ms: int

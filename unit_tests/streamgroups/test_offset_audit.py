@@ -279,6 +279,7 @@ def test_O6_a_deleted_offset_is_no_reason() -> None:
 def test_O6_gaps_that_are_only_counted_make_a_jump_unknown() -> None:
     commits = [_mark(5, 0), _mark(12, 9, epoch=2)]
     assert _verdicts(Facts(P0, commits, gaps_not_kept=1))[1] == (5, 9, "unknown")
+    assert _verdicts(Facts(P0, commits, has_unreadable_gaps=True))[1] == (5, 9, "unknown")
 
 
 def test_O6_a_recreated_topic_begins_again() -> None:

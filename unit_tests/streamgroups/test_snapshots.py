@@ -10,8 +10,10 @@ from streamgroups.coordination.reset_protocol import MemberEntry, event_time_gro
 from streamgroups.errors import NotAuthorized
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.description import GroupListing
+from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.groups.lag import CountedLag, FirstOfLag, NoLag
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.monitoring.metrics import GroupFigures, gap_metrics
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.monitoring.snapshots import Memory, survey
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -198,3 +200,15 @@ def test_O3_groups_are_polled_without_metadata_groups_that_are_listed_and_denied
     admin.denied = {event_time_group_of("a"), gaps_group_of("b")}
     monitor = Monitor(admin, admin, FakeClock(1_000), event_times=True, gaps=True)
     assert [it.snapshot.records for it in monitor.poll()] == [4, 3]
+
+
+def test_G17_unreadable_gaps_do_not_count_as_none(caplog: pytest.LogCaptureFixture) -> None:
+    admin = cluster_with_lag()
+    stored = Gaps().plus(Gap(0, 1, Cause.EXPIRED, 1)).plus(Gap(2, 3, Cause.EXPIRED, 1)).encode()
+    admin.cluster.commit(gaps_group_of("a"), {P0: 1}, stored.replace("expired", "moved", 1))
+    admin.cluster.commit(gaps_group_of("b"), {P0: 1}, stored.replace('"v":1', '"v":2'))
+    a, b = Monitor(admin, admin, FakeClock(1_000), gaps=True).poll()
+    assert (a.gaps[P0].count, b.gaps) == (2, {})
+    assert f"The metadata entries of group '{gaps_group_of('b')}' at flights-0 cannot be read" in caplog.text
+    [family, _] = gap_metrics([GroupFigures(("a", ""), None, None, (), a.gaps)])
+    assert {it.labels["cause"]: it.value for it in family.samples} == {"expired": 1, "unknown": 1}

@@ -104,6 +104,18 @@ def test_O6_resets_and_gaps_are_reasons(cli: CommandLine) -> None:
     assert document["ranges"][0]["detail"] == "reset a1"
 
 
+@pytest.mark.parametrize(
+    "entry", ["by hand", '{"v":1,"gaps":[[10,20,"moved",1,null,null]],"dropped":{},"dropped_offsets":0}']
+)
+def test_G17_offsets_are_not_missing_if_a_recorded_gap_cannot_be_read(cli: CommandLine, entry: str) -> None:
+    store(cli, P0, 10, mark(0), 1_000)
+    store(cli, P0, 30, mark(20, 2), 2_000)
+    cli.cluster.commit(gaps_group_of("board"), {P0: 20}, entry)
+    result, document = audited(cli)
+    assert (result.code, ranges(document)) == (4, [(0, 10, 20, "unknown")])
+    assert document["ranges"][0]["detail"] == "a recorded gap that cannot be read can be the reason"
+
+
 def test_O6_a_window_without_evidence_is_not_complete(cli: CommandLine) -> None:
     """It is 1,000 s after the epoch. Compaction has removed the commits before 10."""
     store(cli, P0, 20, mark(10), 500_000)

@@ -105,6 +105,34 @@ def test_a_group_without_gaps_and_one_that_does_not_exist(recorded: CommandLine)
     assert "Group 'nowhere' does not exist" in result.err
 
 
+def test_G17_an_unreadable_entry_is_not_one_without_gaps(recorded: CommandLine) -> None:
+    metadata_group = gaps_group_of("other")
+    recorded.cluster.commit(metadata_group, {P1: 3}, '{"v":2,"gaps":[]}')
+    result = recorded("gaps", "other")
+    assert result.code == 4
+    assert "No gaps are recorded" not in result.err
+    assert f"The entries of the metadata group '{metadata_group}' at flights-1 cannot be read" in result.err
+    result = recorded("gaps", "-o", "json")
+    document = json.loads(result.out)
+    assert (result.code, len(document["gaps"])) == (4, 2)
+    assert [it["gaps"] for it in document["partitions"]] == [2, None]
+    remedy = ["groups", "delete-offsets", metadata_group, "--topic", "flights:1", "--execute"]
+    assert f"To delete damaged ones: streamgroups {' '.join(remedy)}" in result.err
+    assert recorded(*remedy).code == 0
+    assert recorded("gaps", "-o", "json").code == 0
+
+
+def test_O4_gaps_of_a_newer_version_are_counted(recorded: CommandLine) -> None:
+    stored = recorded.cluster.all_committed(gaps_group_of("other"))[P1].metadata
+    recorded.cluster.commit(gaps_group_of("other"), {P1: 3}, stored.replace("truncated", "moved"))
+    result = recorded("gaps", "other", "-o", "json")
+    document = json.loads(result.out)
+    assert (result.code, document["gaps"], document["partitions"][0]["gaps"]) == (0, [], 1)
+    assert result.err == (
+        "Group 'other', flights-1: 1 recorded gaps are not listed: a newer version of streamgroups has written them.\n"
+    )
+
+
 def test_a_repeated_group_counts_once(recorded: CommandLine) -> None:
     result = recorded("gaps", "board", "nowhere", "board", "nowhere", "-o", "csv")
     assert (result.code, len(result.out.splitlines())) == (1, 3)

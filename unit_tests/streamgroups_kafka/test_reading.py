@@ -17,7 +17,7 @@ from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.errors import DataLoss, LoginRejected, NotAuthorized, ReadTimedOut, StreamGroupsError, UnknownTopic
 from streamgroups.fakes import FakeAdmin, FakeCluster
-from streamgroups.groups.gaps import Cause, Gap, Gaps
+from streamgroups.groups.gaps import Cause, Gap, Gaps, PartitionGap
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
@@ -301,7 +301,7 @@ def test_S7_a_task_records_the_gap_that_it_finds(
     monkeypatch.setattr(metadata_store_of_kafka, "KafkaMetadataStore", lambda _client, **_: metadata_store)
     monkeypatch.setattr(GapRecords.__init__, "__defaults__", (sleep,))
     go(Fetched(GONE, bounds=bounds), OffsetRange(P0, first, end), fail=False, records=True)
-    recorded = Gaps.parse(cluster.all_committed(gaps_group_of("readers"))[P0].metadata).newest
+    recorded = Gaps.decode(cluster.all_committed(gaps_group_of("readers"))[P0].metadata).newest
     assert [(g.from_offset, g.to_offset, g.cause) for g in recorded] == [(90, 95, Cause.EXPIRED), gap]
     assert len(slept) == 2
 
@@ -318,9 +318,27 @@ def test_S7_gaps_of_several_partitions_are_recorded_together(
     gone = (False, [(tp, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)) for tp in (P0, P1)])
     go(Fetched(gone, bounds=(4, 9)), OffsetRange(P0, 0, 9), OffsetRange(P1, 0, 9), fail=False, records=True)
     stored = cluster.all_committed(gaps_group_of("readers"))
-    found = {tp: [(g.from_offset, g.to_offset) for g in Gaps.parse(it.metadata).newest] for tp, it in stored.items()}
+    found = {tp: [(g.from_offset, g.to_offset) for g in Gaps.decode(it.metadata).newest] for tp, it in stored.items()}
     assert found == {P0: [(0, 4)], P1: [(0, 4)]}
     assert len(slept) == 1
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("entry", ["by hand", Gaps().encode().replace('"v":1', '"v":2')])
+def test_G17_an_unreadable_entry_is_not_overwritten(entry: str, alone: bool, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = FakeCluster(lambda: 0)
+    cluster.create_topic("flights", 2)
+    group = gaps_group_of("readers")
+    cluster.commit(group, {P0: 9}, entry)
+    records = GapRecords(lambda: AdminMetadataStore(FakeAdmin(cluster)), "readers", lambda: 0, lambda _: None)
+    found = [PartitionGap(tp, Gap(4, 9, Cause.EXPIRED, 1)) for tp in (P0, P1)]
+    records.record(found, alone=alone)
+    stored = cluster.all_committed(group)
+    assert (stored[P0].metadata, Gaps.decode(stored[P1].metadata).newest) == (entry, (found[1].gap,))
+    [warning] = [it.getMessage() for it in caplog.records]
+    assert (
+        f"the gaps {P0}: expired, from 4 to 9 are not recorded. The entries of the metadata group '{group}'" in warning
+    )
 
 
 def test_S4_records_that_a_former_leader_does_not_have_are_requested_again(go: Callable[..., Fetched]) -> None:

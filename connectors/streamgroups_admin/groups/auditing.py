@@ -74,7 +74,8 @@ def audit_groups(
         ledger = _ledger(group_id, of_group.keys(), sources.read_ledger)
         audits = []
         for tp in sorted(of_group):
-            recorded = Gaps.parse(entries[tp].metadata) if tp in entries else Gaps()
+            parsed = Gaps.parse(entries[tp].metadata) if tp in entries else Gaps()
+            recorded = parsed or Gaps()
             facts = Facts(
                 tp,
                 of_group[tp],
@@ -83,6 +84,7 @@ def audit_groups(
                 letters[group_id, tp],
                 ledger.get(tp),
                 has_other_consumers,
+                parsed is None or bool(recorded.unknown),
             )
             audits.append(audit(facts, since_ms))
         found.append(GroupAudit(group_id, since_ms, tuple(audits), sources.read_ledger is not None))

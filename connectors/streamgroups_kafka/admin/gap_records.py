@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from contextlib import closing
 
 from streamgroups.coordination.reset_protocol import gaps_group_of
+from streamgroups.coordination.unreadable_entries import unreadable
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.gaps import Gaps, PartitionGap
 from streamgroups.partitions import TopicPartition
@@ -64,8 +65,11 @@ class GapRecords:
                 for attempt in range(1 if alone else _MAX_ATTEMPTS):
                     if attempt:
                         self._sleep(_CHECK_AFTER_S)
-                    if not self._add(metadata_store, gaps):
+                    changed, rejected = self._add(metadata_store, gaps)
+                    if not changed:
                         break
+                if rejected:
+                    self._warn(rejected)
         except StreamGroupsError as e:
             logger.warning(
                 "Group '%s': the gaps %s are not recorded (%s). Grant Read on group '%s', or Read on the prefix '%s'.",
@@ -76,18 +80,34 @@ class GapRecords:
                 self._group_id,
             )
 
-    def _add(self, metadata_store: MetadataStore, gaps: Collection[PartitionGap]) -> bool:
-        """Adds missing gaps. Returns whether any was missing."""
+    def _warn(self, rejected: Collection[PartitionGap]) -> None:
+        what, remedy = unreadable(gaps_group_of(self._group_id), {it.topic_partition for it in rejected})
+        logger.warning(
+            "Group '%s': the gaps %s are not recorded. %s They are not overwritten. %s",
+            self._group_id,
+            "; ".join(map(str, rejected)),
+            what,
+            remedy,
+        )
+
+    def _add(
+        self, metadata_store: MetadataStore, gaps: Collection[PartitionGap]
+    ) -> tuple[bool, Collection[PartitionGap]]:
+        """Adds missing gaps. Returns whether any was missing, and the gaps of partitions whose entry cannot be read."""
         by_partition: defaultdict[TopicPartition, list[PartitionGap]] = defaultdict(list)
         for found in gaps:
             by_partition[found.topic_partition].append(found)
         read = metadata_store.read(gaps_group_of(self._group_id), sorted(by_partition))
-        changed = {}
+        changed, rejected = {}, list[PartitionGap]()
         for tp, new in by_partition.items():
-            before = after = Gaps.parse(read[tp].metadata) if tp in read else Gaps()
+            before = Gaps.parse(read[tp].metadata) if tp in read else Gaps()
+            if before is None:
+                rejected += new
+                continue
+            after = before
             for found in new:
                 after = after.plus(found.gap)
             if after != before:
                 changed[tp] = Committed(new[-1].gap.to_offset, after.encode())
         metadata_store.write(gaps_group_of(self._group_id), changed)
-        return bool(changed)
+        return bool(changed), rejected

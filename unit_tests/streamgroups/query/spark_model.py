@@ -110,7 +110,7 @@ class World:
     def gaps(self) -> dict[int, Gaps]:
         """The recorded gaps by partition."""
         found = self.cluster.all_committed(gaps_group_of("airline"))
-        return {p.partition: Gaps.parse(c.metadata) for p, c in sorted(found.items())}
+        return {p.partition: Gaps.decode(c.metadata) for p, c in sorted(found.items())}
 
     def order(self, *next_offsets: int) -> str:
         """Writes a reset request for the running group; returns its id."""

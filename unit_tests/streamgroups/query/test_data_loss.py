@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
 from streamgroups.groups.gaps import MAX_BYTES, Cause, Gap, Gaps
 from streamgroups.identity import UNKNOWN, TopicIdentity, fingerprint
+from streamgroups.metadata_entries import write_entry
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.query.data_loss import (
     LossPolicies,
@@ -150,7 +154,7 @@ class TestGaps:
         assert len(gaps.encode().encode()) <= MAX_BYTES
         assert (gaps.count, gaps.lost_offsets) == (len(counted), sum(gap.lost_offsets or 0 for gap in counted))
         assert list(gaps.newest) == counted[len(counted) - len(gaps.newest) :]
-        assert Gaps.parse(gaps.encode()) == gaps
+        assert Gaps.decode(gaps.encode()) == gaps
 
     def test_some_twenty_fit(self) -> None:
         ids = TopicIdentity("M" * 22, "t" * 22), TopicIdentity("M" * 22, "u" * 22)
@@ -167,10 +171,33 @@ class TestGaps:
         "entry",
         [[1], [1, 2, "gone", 3, None, None], [1, -2, "expired", 3, None, None], [1, 2, "expired", 3, 4, None], 7, None],
     )
-    def test_what_is_no_gap_is_left_out(self, entry: object) -> None:
-        from streamgroups.metadata_entries import write_entry
-
+    def test_what_is_no_known_gap_is_stored_again_as_it_is(self, entry: object) -> None:
+        gap = Gap(1, 2, Cause.EXPIRED, 3)
         written = write_entry(
-            {"gaps": [entry, [1, 2, "expired", 3, None, None]], "dropped": True, "dropped_offsets": -1}
+            {"gaps": [entry, [1, 2, "expired", 3, None, None]], "dropped": {"moved": 4}, "dropped_offsets": 0}
         )
-        assert Gaps.parse(written) == Gaps((Gap(1, 2, Cause.EXPIRED, 3),))
+        gaps = Gaps.decode(written)
+        assert (gaps.newest, gaps.unknown_count, gaps.count, gaps.not_kept) == ((gap,), 5, 6, 4)
+        later = Gap(5, 6, Cause.EXPIRED, 7)
+        again = json.loads(gaps.plus(later).encode())
+        assert (again["gaps"][0], len(again["gaps"]), again["dropped"]) == (entry, 3, {"moved": 4})
+        for i in range(100):
+            gaps = gaps.plus(Gap(i, i + 1, Cause.EXPIRED, i, A, A))
+        assert (gaps.unknown_count, gaps.count, len(gaps.encode()) <= MAX_BYTES) == (5, 106, True)
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"gaps": {}},
+            {"gaps": None},
+            {"dropped": True},
+            {"dropped": {"expired": -1}},
+            {"dropped_offsets": -1},
+            {"v": 2},
+        ],
+    )
+    def test_G17_an_unreadable_entry_is_not_one_without_gaps(self, changed: Mapping[str, object]) -> None:
+        text = json.dumps({**json.loads(Gaps().encode()), **changed})
+        assert Gaps.parse(text) is None
+        assert Gaps.parse(json.dumps({"v": 1})) is None
+        assert Gaps.parse(Gaps().encode()) == Gaps.parse("") == Gaps()
