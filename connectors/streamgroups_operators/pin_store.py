@@ -25,6 +25,7 @@ from streamgroups.state.file_ages import FileAges
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import CollectableFiles
 from streamgroups_operators.file_format import pack, unpack
+from streamgroups_operators.location_marker import require_marker
 from streamgroups_operators.locations import StateDirectory, files_below, shown
 
 _DIRECTORY = "stable-batches"
@@ -76,6 +77,15 @@ def check_writable(location: str) -> None:
         files.delete([file])
 
 
+def require_pins(location: str) -> None:
+    """Requires that a location still has the pins of the first call: an unmounted volume lists as an empty directory.
+
+    Raises:
+        StateUnreachable: if it has not. See :func:`~streamgroups_operators.location_marker.require_marker`.
+    """
+    require_marker(location, _DIRECTORY)
+
+
 def pin_files(location: str, group_id: str, name: str) -> StateDirectory:
     """The pin files of an effect."""
     return files_below(location, _DIRECTORY, group_id, name, "pins")
@@ -95,13 +105,20 @@ class PinStore:
         name: the name of the effect.
         pins: the pin files.
         records: the files of records.
+        require_location: raises StateUnreachable if the location has lost its files.
     """
 
     def __init__(
-        self, location: str, group_id: str, name: str, pins: CollectableFiles, records: CollectableFiles
+        self,
+        location: str,
+        group_id: str,
+        name: str,
+        pins: CollectableFiles,
+        records: CollectableFiles,
+        require_location: Callable[[], None] = lambda: None,
     ) -> None:
         self._location, self._group_id, self._name = location, group_id, name
-        self._pins, self._records = pins, records
+        self._pins, self._records, self._require_location = pins, records, require_location
         self._read: dict[StateFileName, PinFile] = {}
         self._ages = FileAges(), FileAges()
 
@@ -110,10 +127,11 @@ class PinStore:
 
         Raises:
             PinDamaged: if a file is damaged: it can contain a pin of any range.
-            SinkUnreachable: if the storage does not answer.
+            SinkUnreachable: if the storage does not answer, or has lost its files.
         """
         with reaching(self._location):
             listed = self._pins.list()
+            self._require_location()
             self._read = {file: found for file, found in self._read.items() if file in listed}
             missing = sorted(listed.keys() - self._read.keys())
             if len(missing) > 1:
@@ -128,11 +146,13 @@ class PinStore:
         """Writes a pin file. From now on a replay uses its records.
 
         Raises:
-            SinkUnreachable: if the storage does not answer.
+            SinkUnreachable: if the storage does not answer, or has lost its files.
         """
         content = pack(encode(file), _NO_ROWS, [])
         with reaching(self._location):
             self._pins.write(file.file, content)
+            # In the directory below an unmounted volume, no replay finds the file.
+            self._require_location()
         self._read[file.file] = file
 
     def delete(self, file: StateFileName) -> None:

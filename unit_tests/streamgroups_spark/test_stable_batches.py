@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -348,3 +349,44 @@ def test_the_first_batch_reports_a_location_that_cannot_be_written_to(source: So
     with pytest.raises(SinkUnreachable, match="cannot be used"):
         run(denied, frame)
     assert (frame.computed, effects.received) == (0, [])
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_X7_a_volume_that_is_not_mounted_is_not_a_location_without_pins(
+    source: Source, stable: Callable[[Effects], sg.side_effects.StableBatches], tmp_path: Path, restarted: bool
+) -> None:
+    effects, mounted, volume = Effects(), tmp_path / "stable", tmp_path / "volume"
+    batches = stable(effects)
+    source.reads(10, 14, generation=3)
+    run(batches, FakeFrame(10, 14, "first"))
+    mounted.rename(volume)
+    mounted.mkdir()
+    batches = stable(effects) if restarted else batches
+    frame = FakeFrame(10, 14, "again")
+    for _ in range(2):
+        with pytest.raises(SinkUnreachable, match=r"The volume is not mounted, or its files were deleted\.") as raised:
+            run(batches, frame)
+        assert raised.value.retriable
+    assert (frame.computed, len(effects.received)) == (0, 1)
+    shutil.rmtree(mounted)
+    volume.rename(mounted)
+    run(batches, frame)
+    assert (frame.computed, effects.received) == (0, [dict.fromkeys(range(10, 14), "first")] * 2)
+
+
+def test_X7_an_effect_does_not_run_if_its_volume_is_unmounted_before_its_pin_is_written(
+    source: Source, stable: Callable[[Effects], sg.side_effects.StableBatches], tmp_path: Path
+) -> None:
+    effects, mounted = Effects(), tmp_path / "stable"
+    batches = stable(effects)
+
+    class Unmounting(FakeFrame):
+        def collect(self) -> list[Row]:
+            rows = super().collect()
+            mounted.rename(tmp_path / "volume")
+            return rows
+
+    source.reads(10, 14, generation=3)
+    with pytest.raises(SinkUnreachable, match="is not mounted"):
+        run(batches, Unmounting(10, 14, "first"))
+    assert effects.received == []

@@ -36,7 +36,14 @@ from streamgroups.stable_input import idempotency
 from streamgroups.stable_input.pin_retention import Retention
 from streamgroups.stable_input.pins import Pin, PinFile, PinnedPart, RecordSegment, cover
 from streamgroups.state.file_names import StateFileName
-from streamgroups_operators.pin_store import PinStore, check_location, check_writable, pin_files, record_files
+from streamgroups_operators.pin_store import (
+    PinStore,
+    check_location,
+    check_writable,
+    pin_files,
+    record_files,
+    require_pins,
+)
 from streamgroups_operators.pinned_records import SOURCE
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_source
@@ -156,7 +163,7 @@ class StableBatches:
             FencedMember: if the member is no longer in its group.
             FencedBatch: if the group has revoked partitions while the batch read them.
             PinDamaged: if a file is damaged or does not exist.
-            SinkUnreachable: if the location does not answer.
+            SinkUnreachable: if the location does not answer, or has lost its files.
         """
         check_columns(rows)
         batch = logged_batch(self._checkpoint, batch_id)
@@ -186,7 +193,8 @@ class StableBatches:
             check_writable(self._location)
             pins = pin_files(self._location, group_id, self._name)
             records = record_files(self._location, group_id, self._name)
-            self._stores[group_id] = PinStore(self._location, group_id, self._name, pins, records)
+            present = partial(require_pins, self._location)
+            self._stores[group_id] = PinStore(self._location, group_id, self._name, pins, records, present)
         return self._stores[group_id]
 
     def _write_records(
