@@ -3,7 +3,8 @@
 Created by ``streamgroups_spark.source.running_query``. Called by ``streamgroups.query.micro_batches`` after a restart, and
 after a batch whose sink has not read all rows, on Spark's thread for the query. Each call is one or two requests. If the
 metadata group cannot be read, uncertain ranges are read again. If skipped ranges cannot be stored, the replay fails. So no
-record is lost.
+record is lost. An entry that is damaged, or that a newer version has written, can contain any batch: it is not overwritten, and
+uncertain ranges of its partition are read again (SEMANTICS G17).
 
 A restarted query replays its unfinished batch, except for partitions that another member owns by then. Spark's checkpoint
 does not show that. It contains the batch with all its ranges, and the batch is done as soon as the other ranges are. Suppose
@@ -85,7 +86,7 @@ class SkippedRangeStore:
     def among(self, batch: BatchOffset, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         """Those of the partitions that a finished batch has not read, or for which that is unknown."""
         try:
-            stored = self._read(partitions)
+            stored, unreadable = self._read(partitions)
         except StreamGroupsError as e:
             logger.warning(
                 "Group '%s': the skipped ranges of batch %d in %s could not be read (%s); records without a committed offset are read again.",
@@ -95,21 +96,26 @@ class SkippedRangeStore:
                 e,
             )
             return partitions
-        return [tp for tp, left in stored.items() if fingerprint(batch) in left.batches]
+        return [*unreadable, *(tp for tp, left in stored.items() if fingerprint(batch) in left.batches)]
 
     def _write(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
         ends = {r.topic_partition: r.end_offset for r in batch.ranges}
-        changed = changes(fingerprint(batch), {tp: tp in left for tp in ends}, self._read(ends))
+        stored, unreadable = self._read(ends)
+        changed = changes(fingerprint(batch), {tp: tp in left for tp in ends.keys() - unreadable}, stored)
         if changed:
             entries = {tp: Committed(ends[tp], it.encode()) for tp, it in changed.items()}
             self._metadata_store.write(skipped_ranges_group_of(self._group_id), entries)
 
-    def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, SkippedRanges]:
+    def _read(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, SkippedRanges], frozenset[TopicPartition]]:
+        """The entries, and the partitions whose entry cannot be read."""
         read = self._metadata_store.read(skipped_ranges_group_of(self._group_id), sorted(partitions))
-        metadata = {tp: c.metadata for tp, c in read.items()}
-        return read_entries(
+        metadata = {tp: c.metadata for tp, c in read.items() if c.metadata}
+        found = read_entries(
             skipped_ranges_group_of(self._group_id), metadata, lambda _, text: SkippedRanges.parse(text)
         )
+        return found, frozenset(metadata.keys() - found.keys())
 
 
 def fingerprint(batch: BatchOffset) -> str:

@@ -73,7 +73,9 @@ def test_no_entry_stops_a_query_or_its_restart(
     assert [run.batch() for _ in range(3)] == [[f"flights-{p}[{n},{n + 1})" for p in (0, 1)] for n in (1, 2, 3)]
     world.group.kill("alice")
     world.metadata_store.write(where("airline"), {tp(0): Committed(3, text)})
-    assert run.again().start().batch() == ["flights-0[4,5)", "flights-1[4,5)"]
+    # An unreadable entry of skipped ranges can contain the batch before the kill, so this batch is read again.
+    first = 3 if where is skipped_ranges_group_of else 4
+    assert run.again().start().batch() == [f"flights-0[{first},{first + 1})", "flights-1[4,5)"]
     named = [r.getMessage() for r in caplog.records if "cannot be read and are ignored" in r.getMessage()]
     # The owner overwrites entries of its own before they are read.
     assert len(named) <= 1

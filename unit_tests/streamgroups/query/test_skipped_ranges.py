@@ -61,8 +61,20 @@ def test_the_newest_are_kept_within_what_a_broker_allows() -> None:
     assert len(left.encode()) <= 4_096
 
 
-def test_an_entry_of_another_program_is_ignored(metadata_store: MetadataStore) -> None:
-    metadata_store.write(skipped_ranges_group_of("airline"), {tp(0): Committed(3, "by hand")})
+@pytest.mark.parametrize("entry", ["by hand", SkippedRanges(("a",)).encode().replace('"v":1', '"v":2')])
+def test_G17_an_unreadable_entry_can_contain_any_batch_and_is_not_overwritten(
+    metadata_store: MetadataStore, entry: str
+) -> None:
+    metadata_group, left = skipped_ranges_group_of("airline"), SkippedRangeStore(metadata_store, "airline")
+    metadata_store.write(metadata_group, {tp(0): Committed(3, entry)})
+    assert list(left.among(BATCH, [tp(0), tp(1)])) == [tp(0)]
+    left.record(BATCH, [tp(0), tp(1)])
+    assert metadata_store.read(metadata_group, [tp(0)]) == {tp(0): Committed(3, entry)}
+    assert list(left.among(BATCH, [tp(0), tp(1)])) == [tp(0), tp(1)]
+
+
+def test_an_empty_entry_contains_no_batch(metadata_store: MetadataStore) -> None:
+    metadata_store.write(skipped_ranges_group_of("airline"), {tp(0): Committed(3)})
     assert list(SkippedRangeStore(metadata_store, "airline").among(BATCH, [tp(0)])) == []
 
 
