@@ -128,7 +128,7 @@ class Reading:
         group: its name.
         live: whether it has members.
         last_used_ms: when a member last stored its use, or a tool set its offsets later, milliseconds since the epoch; ``None``
-            if no member has stored its use.
+            if no member has stored its use, or an entry cannot be read.
         elsewhere: whether it has committed offsets of other streams, too.
         of_cursors: whether instances of group cursors have committed its offsets. Spark queries store their use only while
             they run, and can continue after any time.
@@ -165,6 +165,9 @@ def readers_of(
                 metadata_store, metadata.get(metadata_store, {}), lambda _, text: MemberEntry.parse(text)
             )
             used_ms = max((entry.used_ms for entry in entries.values()), default=None)
+            if len(entries) < sum(map(bool, metadata.get(metadata_store, {}).values())):
+                # An entry that cannot be read can be of a later use.
+                used_ms = None
             if used_ms is not None:
                 used_ms = max(used_ms, _changed_ms(metadata[group].values()))
             forms = set(forms_in(metadata[group]).values()) - {""}

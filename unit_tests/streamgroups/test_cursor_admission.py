@@ -180,6 +180,17 @@ def test_G15_a_reset_of_a_stopped_group_counts_as_its_use(reset_ms: int, last_us
     assert has_vanished(reading, 7 * DAY_MS, 8 * DAY_MS + 60_000) is (reset_ms < DAY_MS)
 
 
+def test_G17_a_group_with_an_unreadable_entry_has_no_known_last_use() -> None:
+    p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    entry = MemberEntry("w", "w-1", 7_000, 9_000).encode()
+    metadata = {
+        "a": dict.fromkeys((p0, p1), CommitMark(False, form="cursors").encode()),
+        members_group_of("a"): {p0: entry, p1: entry.replace('"v":1', '"v":2')},
+    }
+    (reading,) = readers_of(["flights"], {"a": False}, metadata)["flights"]
+    assert (reading.last_used_ms, has_vanished(reading, 1, 9 * DAY_MS)) == (None, False)
+
+
 def test_G15_a_reset_does_not_replace_the_missing_use_of_a_member() -> None:
     tp = TopicPartition("flights", 0)
     metadata = {"a": {tp: ToolMark(AppliedReset(7_000, "5f2c"), form="cursors").encode()}}
