@@ -35,7 +35,7 @@ from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.letters.good_rows import FAILURE_TYPE
-from streamgroups_spark.sinks.no_data_entries import NoDataEntry
+from streamgroups_spark.sinks.no_data_entries import NoDataEntry, reject_repeated_output
 from streamgroups_spark.sinks.sink_options import parse_sink
 from unit_tests.scripted_brokers import ScriptedBrokers
 
@@ -351,6 +351,24 @@ def test_X2_of_several_entries_of_a_query_the_newest_counts(world: World) -> Non
     world.add_entry(P0, replace(NO_DATA_BATCH, batch_id=9))
     with pytest.raises(FencedBatch):
         entry.is_there()
+
+
+def test_G17_an_unreadable_entry_is_not_an_absent_one(world: World) -> None:
+    entry = NoDataEntry(world.writer()._options.client, "airline", (P0, P1), NO_DATA_BATCH)
+    (place,) = entry.offsets
+    (other,) = {P0, P1} - {place}
+    newer = Committed(4, NO_DATA_BATCH.encode().replace('"v":1', '"v":2'))
+    world.entries.found[other] = newer
+    assert not entry.is_there(), "it is the entry of another query"
+    world.entries.found[place] = newer
+    with pytest.raises(
+        PositionsDiffer, match=rf"at {place} cannot be read: .* whether batch 4 of the checkpoint is written"
+    ):
+        entry.is_there()
+    with pytest.raises(PositionsDiffer):
+        reject_repeated_output(entry.client, "airline", entry.partitions, NO_DATA_BATCH.number)
+    del world.entries.found[place]
+    assert not entry.is_there()
 
 
 def test_what_two_tasks_wrote_to_is_found_however_little_it_is() -> None:

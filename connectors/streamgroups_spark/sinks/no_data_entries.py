@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from streamgroups.checkpoints.restart_after_expiry import no_data_unknown
 from streamgroups.coordination.reset_protocol import no_data_group_of
+from streamgroups.coordination.unreadable_entries import unreadable
+from streamgroups.errors import PositionsDiffer
 from streamgroups.ledgers.compare_and_swap import AlreadyDone
 from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch, judge_no_data, reject_set_back
 from streamgroups.metadata_entries import read_entries
@@ -49,7 +51,8 @@ class NoDataEntry:
 
         Raises:
             FencedBatch: if a later batch is written, or another one with the same number.
-            PositionsDiffer: if the entry and the offsets of the group have expired, so that the result is unknown (SEMANTICS F5).
+            PositionsDiffer: if the entry and the offsets of the group have expired, or the entry cannot be read, so that the result
+                is unknown (SEMANTICS F5, G17).
             StreamGroupsError: if the broker does not respond, or rejects the request.
         """
         with closing(KafkaMetadataStore(self.client, retry_timeout_s=retry_timeout_s)) as metadata_store:
@@ -57,14 +60,13 @@ class NoDataEntry:
             # The batches before it have committed offsets of the group.
             if not found and not metadata_store.read(self.group_id, self.partitions):
                 raise no_data_unknown(self.batch.batch_id, self.group_id)
-        recorded = _last(found, self.group_id, self.batch.query_id)
+        recorded = _last(found, self.group_id, self.partitions, self.batch.number)
         return isinstance(judge_no_data(self.batch, recorded, group_id=self.group_id), AlreadyDone)
 
     @property
     def offsets(self) -> Mapping[TopicPartition, Committed]:
         """The offsets to commit."""
-        # Each checkpoint has its own partition, if there are enough.
-        place = self.partitions[zlib.crc32(self.batch.query_id.encode()) % len(self.partitions)]
+        place = _place(self.partitions, self.batch.query_id)
         # confluent-kafka takes the text for one that ends with a NUL.
         return {place: Committed(self.batch.batch_id, self.batch.encode() + "\0")}
 
@@ -87,15 +89,38 @@ def reject_repeated_output(
 
     Raises:
         FencedBatch: if the entry has this number, or a later one.
+        PositionsDiffer: if the entry cannot be read.
         StreamGroupsError: if the broker does not respond, or rejects the request.
     """
     with closing(KafkaMetadataStore(client)) as metadata_store:
-        last = _last(metadata_store.read(no_data_group_of(group_id), partitions), group_id, batch.query_id)
+        last = _last(metadata_store.read(no_data_group_of(group_id), partitions), group_id, partitions, batch)
     reject_set_back(batch, None if last is None else last.batch_id, group_id=group_id)
 
 
-def _last(found: Mapping[TopicPartition, Committed], group_id: str, query_id: str) -> NoDataBatch | None:
+def _place(partitions: tuple[TopicPartition, ...], query_id: str) -> TopicPartition:
+    """Where the entry of a checkpoint is. Each checkpoint has its own partition, if there are enough."""
+    return partitions[zlib.crc32(query_id.encode()) % len(partitions)]
+
+
+def _last(
+    found: Mapping[TopicPartition, Committed],
+    group_id: str,
+    partitions: tuple[TopicPartition, ...],
+    batch: QueryBatch,
+) -> NoDataBatch | None:
+    """The last no-data batch of a query that is written.
+
+    Raises:
+        PositionsDiffer: if the entry of the query cannot be read. An unreadable entry elsewhere is that of another query.
+    """
     metadata = {tp: c.metadata for tp, c in found.items()}
     entries = read_entries(no_data_group_of(group_id), metadata, lambda _, text: NoDataBatch.parse(text))
-    of_query = [entry for entry in entries.values() if entry.query_id == query_id]
+    place = _place(partitions, batch.query_id)
+    if metadata.get(place) and place not in entries:
+        what, remedy = unreadable(no_data_group_of(group_id), [place])
+        raise PositionsDiffer(
+            f"{what} Only this entry shows whether batch {batch.batch_id} of the checkpoint is written.",
+            remedy=f"{remedy} Before that, read the end of the output topic: without the entry, the batch is written again.",
+        )
+    of_query = [entry for entry in entries.values() if entry.query_id == batch.query_id]
     return max(of_query, key=lambda entry: entry.batch_id, default=None)
