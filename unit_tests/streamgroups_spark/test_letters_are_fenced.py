@@ -18,13 +18,14 @@ from streamgroups.coordination.reset_protocol import letters_group_of
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.limits import LetterLimits
 from streamgroups.dlq.written_letters import Ranges
-from streamgroups.errors import FencedBatch, FencedMember
+from streamgroups.errors import FencedBatch, FencedMember, PositionsDiffer
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeLedger, FakeMember
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.ledgers.fences import fences
+from streamgroups.metadata_entries import write_entry
 from streamgroups.partitions import OffsetRange
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
@@ -160,6 +161,24 @@ def test_F4_X9_letters_of_a_frozen_driver_are_not_written_again(story: Story, mo
     with pytest.raises(FencedMember):
         story.write("alice", 3)
     assert story.ids() == ["3"]
+
+
+@pytest.mark.parametrize("version", ['"v":2', '"v":"'])
+def test_G17_X9_letters_are_not_written_again_if_their_entry_is_unreadable(version: str) -> None:
+    cluster = FakeCluster(FakeClock(0))
+    cluster.create_topic("flights")
+    with in_a_topic(cluster, FakeGroup(cluster, "billing")) as story:
+        story.reads("alice", FIRST)
+        group = letters_group_of("billing")
+        entry = write_entry({"begin": 0, "epoch": 1, "topic": ""}).replace('"v":1', version)
+        cluster.commit(group, {P0: 10}, entry)
+        with pytest.raises(PositionsDiffer, match="Only these entries show which dead letters"):
+            story.write("alice", 3)
+        story.finish("alice")
+        assert (story.ids(), cluster.all_committed(group)[P0].metadata) == ([], entry)
+        cluster.forget(group)
+        story.write("alice", 3)
+        assert story.ids() == ["3"]
 
 
 def test_F4_X9_a_frozen_driver_does_not_replace_the_range_of_the_next_owner(story: Story) -> None:

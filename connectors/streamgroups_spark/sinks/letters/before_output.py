@@ -25,11 +25,12 @@ from contextlib import closing
 from typing import Any, Protocol, TypeAlias
 
 from streamgroups.coordination.reset_protocol import letters_group_of
+from streamgroups.coordination.unreadable_entries import unreadable
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.written_letters import Ranges, missing_letters, with_letters, with_output
-from streamgroups.errors import FencedBatch, LedgerConflict, StreamGroupsError
+from streamgroups.errors import FencedBatch, LedgerConflict, PositionsDiffer, StreamGroupsError
 from streamgroups.groups.membership import Owned
-from streamgroups.json_values import whole
+from streamgroups.json_values import string, whole
 from streamgroups.metadata_entries import read_entries, read_entry, write_entry
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, Ledger, LedgerTransaction
@@ -59,7 +60,11 @@ class _LetterLedger(Protocol):
     """The ledger of the letters of one group."""
 
     def read(self, partitions: Collection[TopicPartition]) -> Ranges:
-        """Returns the ranges of the ledger."""
+        """Returns the ranges of the ledger.
+
+        Raises:
+            PositionsDiffer: if a range cannot be read.
+        """
         ...
 
     def write(self, letters: Sequence[DeadLetter], before: Ranges, after: Ranges) -> None:
@@ -226,9 +231,16 @@ class _TopicLedger:
     def read(self, partitions: Collection[TopicPartition]) -> Ranges:
         with closing(KafkaMetadataStore(self._dead.client)) as store:
             found = store.read(self._group_id, partitions)
-        entries = read_entries(
-            self._group_id, {tp: c.metadata for tp, c in found.items()}, lambda _, text: _entry(text)
-        )
+        metadata = {tp: c.metadata for tp, c in found.items()}
+        entries = read_entries(self._group_id, metadata, lambda _, text: _entry(text))
+        rejected = [tp for tp, text in metadata.items() if text and tp not in entries]
+        if rejected:
+            what, remedy = unreadable(self._group_id, rejected)
+            raise PositionsDiffer(
+                f"{what} Only these entries show which dead letters of an unfinished batch are written. Nothing of the batch is "
+                "committed.",
+                remedy=f"{remedy} Then restart the query: without the entries, it writes these letters again, with the same ids.",
+            )
         return {
             tp: OffsetRange(tp, begin, found[tp].next_offset)
             for tp, (begin, topic_id) in entries.items()
@@ -284,6 +296,6 @@ def _entry(metadata: str) -> tuple[int, str] | None:
     """The begin of the range of an entry, and its topic id."""
     entry = read_entry(metadata)
     try:
-        return whole(entry["begin"]), entry["topic"]
+        return whole(entry["begin"]), string(entry["topic"])
     except (KeyError, ValueError):
         return None
