@@ -45,6 +45,19 @@ class ErrorContract:
                 with pytest.raises(NotAuthorized, match=denied.topic):
                     read(group, partitions)
 
+    def test_G17_all_offsets_omit_a_denied_topic_and_a_request_that_names_it_fails(
+        self, outside: DenyingOutside
+    ) -> None:
+        """The commands about states rely on both: they name the partitions of all states."""
+        group, p0, denied = outside.new_group(), *_partitions(outside)
+        outside.metadata_store.write(group, {p0: Committed(5, "m"), denied: Committed(1_000, "n")})
+        outside.deny(denied.topic)
+        assert outside.groups.committed_offsets([group]) == {group: {p0: Committed(5, "m")}}
+        with pytest.raises(NotAuthorized, match=denied.topic):
+            outside.groups.committed_offsets([group], [denied])
+        with pytest.raises(NotAuthorized, match=denied.topic):
+            outside.topics.describe_topics([denied.topic])
+
     def test_G17_a_member_that_cannot_read_its_position_fails(self, outside: DenyingOutside) -> None:
         """Otherwise it would begin at another position, and commit that."""
         group, p0, denied = outside.new_group(), *_partitions(outside)
