@@ -17,6 +17,7 @@ from streamgroups.groups.exclusive_membership import deleted_partitions
 from streamgroups.groups.membership import MoveLedger, TakeOver
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Member, MetadataStore, Records
+from streamgroups.query.missing_partitions import missing_partitions
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
@@ -164,7 +165,9 @@ class RealCluster:
             is_standby=lambda: self.cluster.describe(group_id).has_nothing_for(name),
             has_others=lambda: len(self.cluster.describe(group_id).members) > 1,
             deleted=lambda owned: deleted_partitions(
-                owned, self.cluster.topics(), self.cluster.identities({tp.topic for tp in owned})
+                owned,
+                missing_partitions(self.cluster, owned),
+                self.cluster.identities({tp.topic for tp in owned}),
             ),
             is_owner=lambda member_id, partitions: self.cluster.describe(group_id).owns(member_id, partitions),
             take_over=take_over,
