@@ -52,7 +52,8 @@ def metadata_store(consumers: Consumers) -> Iterator[KafkaMetadataStore]:
     metadata_store = KafkaMetadataStore(CONFIG, retry_timeout_s=5.0)
     yield metadata_store
     metadata_store.close()
-    assert all(consumer.closed for consumer in consumers.of.values())
+    # After a request that has not ended in time, the thread closes them without a wait in close().
+    wait_until(lambda: all(consumer.closed for consumer in consumers.of.values()), "all consumers are closed")
 
 
 def test_what_was_written_is_read_and_what_was_not_is_left_out(

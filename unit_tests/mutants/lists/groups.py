@@ -129,8 +129,8 @@ MUTANTS = (
         "H12",
         "handover",
         "connectors/streamgroups_kafka/membership/member_state.py",
-        "if is_written and not self._doubtful:",
-        "if is_written:",
+        "if is_written and to_commit and not self._doubtful:",
+        "if is_written and to_commit:",
         "a member in doubt does not repeat a sink's commit",
     ),
     Mutant(
