@@ -45,7 +45,19 @@ def broken_rules(processor: Processor, line: Lines) -> Iterator[Problem]:
         processor: the processor.
         line: returns the line of a field: ``line("source", "subscribe")``.
     """
-    for rule in (_name, _source, _repeated, _topics, _sink, _letters, _repartition, _states, _membership, _replicas):
+    for rule in (
+        _name,
+        _source,
+        _repeated,
+        _topics,
+        _sink,
+        _letters,
+        _repartition,
+        _states,
+        _times,
+        _membership,
+        _replicas,
+    ):
         yield from rule(processor, line)
 
 
@@ -83,6 +95,17 @@ def _repeated(processor: Processor, line: Lines) -> Iterator[Problem]:
         for first, name in repeated_names(options):
             what = f"Option '{name}' is given twice: it is also in line {line(*keys, first)}, as '{first}'."
             yield Problem(line(*keys, name), ".".join((*keys, name)), what, "Remove one of them.")
+
+
+def _times(processor: Processor, line: Lines) -> Iterator[Problem]:
+    """Rejects a delay of the watermark for windows by the clock."""
+    for number, step in enumerate(processor.steps):
+        if not isinstance(step, FunctionCall) or step.arguments.get("boundary") != "processingTime":
+            continue
+        if "watermark_delay" in step.arguments:
+            field = f"steps[{number}].{step.name}.watermark_delay"
+            what = "Windows with boundary: processingTime have no watermark."
+            yield Problem(line("steps", number, step.name, "watermark_delay"), field, what, "Remove one of them.")
 
 
 def _is_pattern(text: str) -> bool:

@@ -174,7 +174,9 @@ def _of_items(items: Items, part: Mapping[str, Any], field: str) -> Iterator[Pro
 def _of_scalar(scalar: Scalar, part: Mapping[str, Any], field: str) -> Iterator[Problem]:
     text = shown(scalar.text, field)
     if "enum" in part and scalar.value not in part["enum"]:
-        yield Problem(scalar.line, field, f"'{text}' is no valid value.", nearest(scalar.text, part["enum"]))
+        yield Problem(
+            scalar.line, field, f"'{text}' is no valid value.", nearest(scalar.text, [*map(_word, part["enum"])])
+        )
     if "pattern" in part and isinstance(scalar.value, str) and not _matches(part["pattern"], scalar.value):
         yield Problem(scalar.line, field, f"'{text}' is not valid.", f"Write {part['x-expected']}.")
     if "minLength" in part and isinstance(scalar.value, str) and not scalar.value.strip():
@@ -182,12 +184,17 @@ def _of_scalar(scalar: Scalar, part: Mapping[str, Any], field: str) -> Iterator[
     if isinstance(scalar.value, (int, float)) and not isinstance(scalar.value, bool):
         low, high = part.get("minimum"), part.get("maximum")
         if (low is not None and scalar.value < low) or (high is not None and scalar.value > high):
-            bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+            bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
             yield Problem(scalar.line, field, f"'{text}' is out of range.", f"Write a number {bounds}.")
         elif "integer" in _types(part) and "number" not in _types(part) and isinstance(scalar.value, float):
             yield Problem(scalar.line, field, f"'{text}' is not a whole number.", "Write a whole number.")
     if part.get("format") == "duration" and scalar.value not in part.get("x-words", ()):
-        yield from _of_duration(scalar, field)
+        yield from _of_duration(scalar, part, field)
+
+
+def _word(value: Any) -> str:
+    """A value as it is written in a file."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _matches(pattern: str, text: str) -> bool:
@@ -195,9 +202,12 @@ def _matches(pattern: str, text: str) -> bool:
     return re.search(pattern, text) is not None and not text.endswith("\n")
 
 
-def _of_duration(scalar: Scalar, field: str) -> Iterator[Problem]:
+def _of_duration(scalar: Scalar, part: Mapping[str, Any], field: str) -> Iterator[Problem]:
     try:
-        # The function that receives it decides whether it may be negative.
-        parse_duration_ms(str(scalar.value), option=field.rpartition(".")[2], signed=True)
+        # Without a bound, the function that receives it decides whether it may be negative.
+        found_ms = parse_duration_ms(str(scalar.value), option=field.rpartition(".")[2], signed=True)
+        if found_ms < part.get("x-least-ms", found_ms):
+            remedy = "Write a duration above 0." if part["x-least-ms"] else "Write a duration of 0 or more."
+            yield Problem(scalar.line, field, f"'{shown(scalar.text, field)}' is too short.", remedy)
     except InvalidOption:
         yield Problem(scalar.line, field, f"'{shown(scalar.text, field)}' is not a duration.", FORMS)

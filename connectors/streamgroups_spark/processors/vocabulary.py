@@ -46,6 +46,16 @@ _DURATION_OPTIONS = (
 )
 #: Options of the source that a processor sets, or that have no meaning in it.
 _NO_OPTIONS = {"group.id", "groupIdPrefix", "assign", *ENDING}
+#: The bounds of arguments. The functions check them too.
+_BOUNDS: Mapping[str, Mapping[str, Any]] = {
+    "horizon": {"x-least-ms": 1},
+    "expire_after": {"x-least-ms": 1},
+    "transaction_timeout": {"x-least-ms": 1},
+    "buckets": {"minimum": 1},
+    "max_per_batch": {"minimum": 0},
+    "max_share": {"minimum": 0, "maximum": 1},
+    "share_from_records": {"minimum": 1},
+}
 _COLUMNS = "a list of columns"
 _NAME = "the name of a connection"
 _FUNCTION = {
@@ -185,7 +195,7 @@ def _keys() -> dict[str, Any]:
         },
         "trigger": {
             **_one_of(
-                {"processingTime": _DURATION, "availableNow": {"type": "boolean", "enum": [True]}},
+                {"processingTime": {**_DURATION, "x-least-ms": 0}, "availableNow": {"type": "boolean", "enum": [True]}},
                 "a trigger, as in {processingTime: 10 seconds}",
             ),
             "description": "The trigger of Spark. Default: a batch starts when the one before has ended.",
@@ -259,6 +269,7 @@ def _of_function(function: Callable[..., Any], *, chosen_by: str | None = None) 
         if name in _SET or (name == "dead_letters" and parameter.annotation != "bool"):
             continue
         properties[name] = _argument(f"{function.__name__}.{name}", parameter, meanings.get(name, ""))
+        properties[name] |= _BOUNDS.get(name, {})
         if parameter.default is inspect.Parameter.empty:
             required.append(name)
     return _object(properties, required=required, noun="Argument", chosen_by=chosen_by)

@@ -17,6 +17,7 @@ from streamgroups.processors.problems import Problem, shown
 from streamgroups.processors.processor import Processor
 from streamgroups.processors.reading import read_processor
 from streamgroups.processors.values import Entry, Items, Node, Scalar, Table
+from streamgroups_spark.processors.option_checks import invalid_options
 
 _MAX_BYTES = 256 * 1024
 _MAX_DEPTH = 32
@@ -56,6 +57,8 @@ def read_text(content: bytes, file: str) -> tuple[Processor | None, tuple[Proble
     if tree is not None:
         processor, found = read_processor(tree, file)
         problems += found
+    if processor is not None and not problems:
+        problems += invalid_options(processor)
     # An anchor or a duplicate key can be the cause of other problems, so all of them are reported.
     named = {Problem(it.line, it.field, it.what, it.remedy, file) for it in problems}
     return (None if named else processor), tuple(sorted(named))
