@@ -20,6 +20,7 @@ import streamgroups as sg
 from integration_tests.collected_rows import CollectedRows
 from integration_tests.command_line import streamgroups
 from integration_tests.tiers import LONG
+from streamgroups.errors import InvalidOption
 from streamgroups_spark.bridge.plan import analyzed, read_streams
 from streamgroups_spark.bridge.stage_name import DirectColumns, StageName
 from streamgroups_testkit.clocks import controlled_clock
@@ -104,6 +105,21 @@ def test_W5_the_windows_of_an_idle_partition_close_and_a_filter_closes_none(
         topic.write(0, 5, 12)
         shared.wait(query, [*shared.rows[:1], ("key-0", 10, 20, "idle", 1), *shared.rows[1:]])
     assert all(";state=" in it for it in committed_metadata(bootstrap, group, topic.name).values())
+
+
+def test_W11_the_delay_of_the_source_applies_to_windows_without_another_one(shared: Windows, topic: Topic) -> None:
+    """A record that is 15 s late is counted, with a delay of 30 s. ``withWatermark`` overrides the option."""
+    shared.options |= {"watermarkDelay": "30s"}
+    tumbling = sg.shapes.tumbling("10s")
+    topic.write(0, 1, 17, 2, 60, 3)
+    with shared.running("delayed", shared.define(delay=None, window=tumbling)) as query:
+        shared.wait(query, [("key-0", 0, 10, "on-time", 2), ("key-0", 10, 20, "on-time", 1)])
+
+
+def test_W11_an_idle_timeout_of_the_source_is_rejected_for_windows_of_partitions(shared: Windows) -> None:
+    shared.options |= {"partitionIdleTimeout": "30s"}
+    with pytest.raises(InvalidOption, match="has no effect on windows of partitions"):
+        shared.define(window=sg.shapes.tumbling("10s"))
 
 
 @LONG

@@ -109,7 +109,7 @@ SOURCE: Mapping[str, tuple[str, str, str]] = {
         "Whether executors copy state files of an object store to their local disks.",
     ),
     "emitEvery": ("", "duration", "How often ``sg.with_event_time`` emits a watermark."),
-    "watermarkDelay": ("", "duration", "The delay of the watermark."),
+    "watermarkDelay": (".watermark_delay_ms", "duration", "The delay of the watermark."),
     "importFrom": (".import_from", "group", "The group whose watermark this stream uses."),
     "partitionIdleTimeout": (".partition_idle_timeout_ms", "duration", "When a partition without records is idle."),
     "onViolation": (".on_violation", "", "How records behind the watermark are handled."),

@@ -91,22 +91,49 @@ def time_settings(source: Mapping[str, str], query: Mapping[str, str]) -> TimeSe
     """
     merged = {canonical(name, TIME_OPTIONS): value.strip() for name, value in (*source.items(), *query.items())}
     given = {name: value for name, value in merged.items() if value.lower() != _NONE}
-    generation = None
-    if "emitEvery" in given or "watermarkDelay" in given:
-        every = _every(given["emitEvery"]) if "emitEvery" in given else Records(1)
-        delay_ms = (
-            parse_duration_ms(given["watermarkDelay"], option="watermarkDelay", signed=True)
-            if "watermarkDelay" in given
-            else 0
-        )
-        generation = Generation(every, delay_ms)
     return TimeSettings(
-        generation,
+        generation_of(given),
         imported_group(given),
         on_violation(given),
         _duration_ms(given, "partitionIdleTimeout"),
         given.get("watermarkHeader"),
     )
+
+
+def generation_of(options: Mapping[str, str]) -> Generation | None:
+    """Returns the watermark strategy; ``None`` if no option sets one.
+
+    Args:
+        options: options under their documented names.
+
+    Raises:
+        InvalidOption: if ``emitEvery`` or ``watermarkDelay`` is invalid.
+
+    >>> generation_of({"watermarkDelay": "5s", "emitEvery": "none"}).delay_ms, generation_of({"emitEvery": "none"})
+    (5000, None)
+    """
+    given = {name: it.strip() for name in ("emitEvery", "watermarkDelay") if (it := options.get(name)) is not None}
+    given = {name: value for name, value in given.items() if value.lower() != _NONE}
+    if not given:
+        return None
+    every = _every(given["emitEvery"]) if "emitEvery" in given else Records(1)
+    return Generation(every, watermark_delay(given) or 0)
+
+
+def watermark_delay(options: Mapping[str, str]) -> int | None:
+    """Returns the delay of the watermark in milliseconds; ``None`` if the option is not set.
+
+    Args:
+        options: options under their documented names.
+
+    Raises:
+        InvalidOption: if the option is not a duration.
+
+    >>> watermark_delay({"watermarkDelay": "10m"}), watermark_delay({"watermarkDelay": "none"})
+    (600000, None)
+    """
+    value = options.get("watermarkDelay", _NONE).strip()
+    return None if value.lower() == _NONE else parse_duration_ms(value, option="watermarkDelay", signed=True)
 
 
 def imported_group(options: Mapping[str, str]) -> str | None:

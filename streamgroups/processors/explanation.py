@@ -130,7 +130,7 @@ def _step(number: int, step: Step, processor: Processor) -> tuple[int, str, str,
 
 
 def _has_default_watermark(step: FunctionCall, processor: Processor) -> bool:
-    if step.name not in _TIMED or "on" not in step.arguments or "watermarkHeader" in processor.source.options:
+    if step.name not in _TIMED or "on" not in step.arguments or processor.source.has_watermark:
         return False
     return "watermark_delay" not in step.arguments and step.arguments.get("boundary") != "processingTime"
 

@@ -96,6 +96,15 @@ class Source:
             return (str(self.repartitioned["topic"]),)
         return tuple(filter(None, (it.strip() for it in self.options.get("subscribe", "").split(","))))
 
+    @property
+    def has_watermark(self) -> bool:
+        """Whether its options set the watermark of a step that needs one.
+
+        >>> Source("prod", {"watermarkDelay": "10m"}).has_watermark, Source("prod").has_watermark
+        (True, False)
+        """
+        return not self.options.keys().isdisjoint(("watermarkDelay", "watermarkHeader"))
+
     def reads(self, topic: str) -> bool:
         """Returns whether it reads a topic.
 

@@ -10,7 +10,13 @@ import pytest
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
-from streamgroups_spark.source.read_options import has_event_time, read_options, source_policy
+from streamgroups_spark.source.read_options import (
+    has_event_time,
+    read_options,
+    reject_idle_timeout,
+    source_delay_ms,
+    source_policy,
+)
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
 
@@ -74,6 +80,28 @@ def test_W11_streams_with_different_policies_are_rejected() -> None:
     both = reading(*(Stream(BASE | {"onViolation": policy}) for policy in ("keep", "drop")))
     with pytest.raises(InvalidOption, match="different values of 'onViolation': drop, keep"):
         source_policy(both)
+
+
+def test_W11_the_delay_of_the_source_is_that_of_all_streams() -> None:
+    assert source_delay_ms(reading(Stream(BASE | {"watermarkDelay": "10m"}))) == 600_000
+    assert source_delay_ms(reading(Stream(BASE | {"watermarkDelay": "none"}))) is None
+    assert source_delay_ms(reading(Bounded(BASE | {"watermarkDelay": "10m"}))) is None
+    with pytest.raises(InvalidOption, match="different values of 'watermarkDelay'"):
+        source_delay_ms(reading(Stream(BASE | {"watermarkDelay": "10m"}), Stream(BASE)))
+
+
+def test_W11_an_idle_timeout_without_effect_is_rejected() -> None:
+    stream = Stream(BASE | {"partitionIdleTimeout": "30s"})
+    reject_idle_timeout(reading(Stream(BASE)), "sg.join", remedy="Leave it out.")
+    reject_idle_timeout(reading(stream, Stream({}, "streamgroups-time")), "sg.join", remedy="Leave it out.")
+    with pytest.raises(InvalidOption, match=r"'partitionIdleTimeout' of group 'board' has no effect on sg\.join"):
+        reject_idle_timeout(reading(stream), "sg.join", remedy="Leave it out.")
+
+
+@pytest.mark.parametrize("option", [{"emitEvery": "garbage"}, {"emitEvery": "0 records"}, {"watermarkDelay": "10"}])
+def test_W11_options_of_event_time_are_checked_when_a_stream_is_read(option: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption):
+        read_options(reading(Stream(BASE | option)))
 
 
 def test_W11_with_event_time_has_applied_the_policy() -> None:

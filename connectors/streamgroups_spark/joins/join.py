@@ -25,7 +25,7 @@ from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.frames.columns import check_distinct, check_timestamp, column, delay_ms_of
 from streamgroups_spark.frames.key_columns import check_key_columns, check_key_values, key_column
 from streamgroups_spark.internals.spark_api import stored_schema
-from streamgroups_spark.source.read_options import have_producers
+from streamgroups_spark.source.read_options import have_producers, reject_idle_timeout, source_delay_ms
 from streamgroups_spark.state.chains import check_result_time, operator_before, operators_before
 from streamgroups_spark.state.operator_plan import PLACE, check_is_stream, check_keys, check_place, in_reading_stage
 
@@ -100,12 +100,13 @@ def join(
     check_place(df, name, _CALLED)
     if upstream is None:
         _check_time(df, on)
+        reject_idle_timeout(df, _CALLED, remedy="Leave it out.")
     else:
         check_timestamp(df, on)
         _check_behind(df, on, upstream)
     topics, kind = _topics(left, right), parse_how(how)
     within_us = parse_duration_ms(within, option="within") * 1_000
-    delay_ms = delay_ms_of(df, on) if upstream is None else None
+    delay_ms = _delay_ms(df, on) if upstream is None else None
     others = [it for it in df.columns if it not in by]
     records = df.select(
         "topic",
@@ -173,12 +174,18 @@ def _check_names(df: DataFrame, by: Sequence[str]) -> None:
 
 def _check_time(df: DataFrame, on: str) -> None:
     check_timestamp(df, on)
-    if delay_ms_of(df, on) is None and not have_producers(df):
+    if _delay_ms(df, on) is None and not have_producers(df):
         raise InvalidOption(
             f"Column '{on}' has no watermark: the join would never drop a record from its state.",
-            remedy=f"Call df.withWatermark('{on}', ...) before. If producers emit watermarks, set 'watermarkHeader' on the "
-            "source.",
+            remedy=f"Call df.withWatermark('{on}', ...) before, or set 'watermarkDelay' on the source. If producers emit watermarks, "
+            "set 'watermarkHeader' there.",
         )
+
+
+def _delay_ms(df: DataFrame, on: str) -> int | None:
+    """The delay of ``withWatermark``, or that of the source."""
+    of_column = delay_ms_of(df, on)
+    return source_delay_ms(df) if of_column is None else of_column
 
 
 def _check_behind(df: DataFrame, on: str, upstream: str) -> None:

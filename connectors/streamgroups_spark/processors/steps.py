@@ -165,7 +165,7 @@ def _with_watermark(
 ) -> tuple[DataFrame, dict[str, Any]]:
     """Sets a watermark without delay for a step that needs one, unless the processor has another one."""
     on = arguments.get("on")
-    if step.name not in ("windows", "join") or on not in df.columns or "watermarkHeader" in processor.source.options:
+    if step.name not in ("windows", "join") or on not in df.columns or processor.source.has_watermark:
         return df, arguments
     if results_before(df) is not None or (df.isStreaming and delay_ms_of(df, on) is not None):
         return df, arguments

@@ -40,6 +40,41 @@ def have_producers(df: DataFrame) -> bool:
     return bool(sources) and all(it.watermark_header is not None for it in sources)
 
 
+def source_delay_ms(df: DataFrame) -> int | None:
+    """Returns the option ``watermarkDelay`` of the sources of a stream, in milliseconds; ``None`` if it is not set.
+
+    Raises:
+        InvalidOption: if the sources have different values.
+    """
+    found = {it.watermark_delay_ms for it in read_options(df)} if df.isStreaming else set()
+    if len(found) > 1:
+        raise InvalidOption(
+            "The sources have different values of 'watermarkDelay'.",
+            remedy="Set the same value, or call df.withWatermark(...) before.",
+        )
+    return found.pop() if found else None
+
+
+def reject_idle_timeout(df: DataFrame, called: str, *, remedy: str) -> None:
+    """Rejects ``partitionIdleTimeout`` for an operator whose partitions each have a watermark of their own.
+
+    Args:
+        df: the stream.
+        called: the name of the operator, for the error.
+        remedy: what closes the windows, or drops the rows, of an idle partition.
+
+    Raises:
+        InvalidOption: if a source has the option.
+    """
+    for options in () if has_event_time(df) else read_options(df):
+        if options.partition_idle_timeout_ms is not None:
+            raise InvalidOption(
+                f"Option 'partitionIdleTimeout' of group '{options.group_id}' has no effect on {called}: each partition has a "
+                "watermark of its own, and an idle one holds back no other.",
+                remedy=remedy,
+            )
+
+
 def source_policy(df: DataFrame) -> OnViolation:
     """Returns the option ``onViolation`` of the sources of a stream, or of bounded data.
 

@@ -15,7 +15,14 @@ from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.cursors.argument_checks import MAX_GROUPS_PER_TOPIC, check_group_name
 from streamgroups.durations import exact, parse_duration_ms
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.settings import STREAM_TIME_OPTIONS, imported_group, on_violation, partition_idle_timeout
+from streamgroups.event_time.settings import (
+    STREAM_TIME_OPTIONS,
+    generation_of,
+    imported_group,
+    on_violation,
+    partition_idle_timeout,
+    watermark_delay,
+)
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.groups.batch_lease import LeaseWord
 from streamgroups.groups.join_policy import MembershipMode
@@ -102,6 +109,7 @@ class SourceOptions:
         states: the options about states.
         direct_records: the option ``directRecords``.
         state_copies: the option ``stateCopies``.
+        watermark_delay_ms: the option ``watermarkDelay``. ``None`` if it is not set.
         partition_idle_timeout_ms: the option ``partitionIdleTimeout``.
         import_from: the option ``importFrom``; ``None`` if it is not set.
         on_violation: the option ``onViolation``.
@@ -135,6 +143,7 @@ class SourceOptions:
     states: StateOptions
     direct_records: bool
     state_copies: bool
+    watermark_delay_ms: int | None
     partition_idle_timeout_ms: int | None
     import_from: str | None
     on_violation: OnViolation
@@ -203,6 +212,7 @@ def parse(options: Mapping[str, str], *, streaming: bool, connections_file: str 
             remedy="Use 'subscribe', or leave 'membership' out.",
         )
     client = ClientConfig.from_options(kafka, connected.references)
+    generation_of(known)
     limits, lease_timeout_ms = _limits(known), _lease_timeout(known, subscription)
     _check_target(limits, lease_timeout_ms)
     return SourceOptions(
@@ -224,6 +234,7 @@ def parse(options: Mapping[str, str], *, streaming: bool, connections_file: str 
         states=state_options(known),
         direct_records=flag(known, "directRecords", default=True),
         state_copies=flag(known, "stateCopies", default=True),
+        watermark_delay_ms=watermark_delay(known),
         partition_idle_timeout_ms=partition_idle_timeout(known),
         import_from=_import_from(known, group_id),
         on_violation=on_violation(known),

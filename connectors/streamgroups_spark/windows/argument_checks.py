@@ -19,7 +19,7 @@ from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups.extras import load
 from streamgroups_spark.frames.columns import check_distinct, check_timestamp, delay_ms_of
 from streamgroups_spark.frames.key_columns import check_key_columns
-from streamgroups_spark.source.read_options import has_event_time, have_producers, read_options
+from streamgroups_spark.source.read_options import has_event_time, have_producers, read_options, source_delay_ms
 from streamgroups_spark.state.chains import ResultTime, check_result_time
 from streamgroups_spark.state.operator_plan import PLACE
 
@@ -67,7 +67,7 @@ def _check_time(df: DataFrame, on: str | None) -> None:
 def watermark_delay_ms(
     df: DataFrame, windowing: Windowing, on: str | None, given: str | None, scope: Scope
 ) -> int | None:
-    """Returns the delay of the watermark, in milliseconds: the argument, or that of ``withWatermark``.
+    """Returns the delay of the watermark, in milliseconds: the argument, that of ``withWatermark``, or that of the source.
 
     ``None`` if only producers emit the watermark.
 
@@ -90,6 +90,8 @@ def watermark_delay_ms(
         return 0
     of_column = delay_ms_of(df, on)
     if given is None:
+        if of_column is None and scope is not Scope.QUERY:
+            of_column = source_delay_ms(df)
         if of_column is None and (scope is Scope.QUERY or not have_producers(df)):
             raise _no_watermark(df, on)
         return of_column
@@ -106,7 +108,7 @@ def _no_watermark(df: DataFrame, on: str) -> InvalidOption:
     if df.isStreaming:
         return InvalidOption(
             f"The windows use event time, but column '{on}' has no watermark: the windows would never close.",
-            remedy=f"Call df.withWatermark('{on}', ...) before, set 'watermark_delay', or use boundary='processingTime'. If "
+            remedy=f"Call df.withWatermark('{on}', ...) before, set 'watermark_delay', or 'watermarkDelay' on the source, or use boundary='processingTime'. If "
             "producers emit watermarks, set 'watermarkHeader' on the source.",
         )
     return InvalidOption(

@@ -21,6 +21,7 @@ from streamgroups_operators.windows.window_definition import state_schema
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_columns import check_key_values
 from streamgroups_spark.internals.spark_api import arrow_schema, stored_schema
+from streamgroups_spark.source.read_options import reject_idle_timeout
 from streamgroups_spark.state.chains import TIMES, ResultTime, operator_before
 from streamgroups_spark.state.operator_plan import PLACE, check_keys, check_place, in_reading_stage, over_bounded_data
 from streamgroups_spark.windows.argument_checks import check_behind, watermark_delay_ms
@@ -34,6 +35,7 @@ from streamgroups_spark.windows.query_columns import (
 )
 
 _CALLED = "sg.windows"
+_IDLE = "Set 'idle_timeout' in sg.windows to close windows of idle partitions, or time='group' for the watermark of the group."
 _EXCLUSIVE = "Or set membership=exclusive on the source, and time='query'."
 
 
@@ -63,6 +65,8 @@ def by_offset(
     check_keys(df, by, _CALLED, prepartitioned=prepartitioned, otherwise=_EXCLUSIVE)
     if upstream is None:
         delay_ms = watermark_delay_ms(df, windowing, on, watermark_delay, scope)
+        if scope is Scope.PARTITION and df.isStreaming:
+            reject_idle_timeout(df, "windows of partitions", remedy=_IDLE)
     else:
         check_behind(df, windowing, on, watermark_delay, upstream, events, scope, flush=flush)
         delay_ms = None
