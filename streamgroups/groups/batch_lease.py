@@ -72,6 +72,10 @@ class LeaseWord(Enum):
     OFF = "off"
 
 
+#: The default of ``max.poll.interval.ms`` in librdkafka and in Java's clients.
+DEFAULT_REBALANCE_TIMEOUT_MS = 300_000
+
+
 def lease_limits(
     choice: int | LeaseWord, rebalance_timeout_ms: int, *, is_exclusive: bool, sees_done: bool
 ) -> LeaseLimits:

@@ -298,7 +298,7 @@ def test_S4_unknown_and_forbidden_options_are_rejected_and_named(options: dict[s
         ),
         (
             {**BASE, "leaseTimeout": "10s", "targetBatchTime": "10s"},
-            "Option 'targetBatchTime' is 10s, which is not less than 'leaseTimeout' (10s)",
+            "Option 'targetBatchTime' is 10s, which is not less than the lease of a batch (10s)",
         ),
         ({"group.id": "airline", "subscribe": "flights"}, "'kafka.bootstrap.servers' is missing"),
         ({**BASE, "group.id": "airline.streamgroups"}, "a name that streamgroups reserves"),
@@ -493,3 +493,24 @@ def test_P3_no_error_prints_a_secret(mistake: dict[str, str]) -> None:
     while chain is not None:
         assert SECRET not in str(chain)
         chain = chain.__cause__ or chain.__context__
+
+
+def test_a_target_is_compared_with_the_default_lease_too() -> None:
+    short = {"kafka.max.poll.interval.ms": "10000", "kafka.session.timeout.ms": "6000"}
+    assert "the lease of a batch (2m)" in rejected({**BASE, **short, "targetBatchTime": "3m"}).what
+    assert "the lease of a batch (1h)" in rejected({**BASE, "targetBatchTime": "2h"}).what
+    alone = parse({**BASE, "targetBatchTime": "2h", "membership": "exclusive"}, streaming=True)
+    assert alone.limits.target_batch_ms == 7_200_000
+    without = parse({**BASE, "targetBatchTime": "2h", "leaseTimeout": "off"}, streaming=True)
+    assert without.limits.target_batch_ms == 7_200_000
+
+
+@pytest.mark.parametrize("value", ['{"Flights":"skip"}', '{"flights":"skip","orders":{"0":"earliest"}}'])
+def test_a_policy_for_a_topic_that_is_not_read_is_rejected(value: str) -> None:
+    assert "which the query does not read" in rejected({**BASE, "onDataLoss": value}).what
+    pattern = {name: it for name, it in BASE.items() if name != "subscribe"} | {"subscribePattern": ".*"}
+    assert parse({**pattern, "onDataLoss": value}, streaming=True).on_data_loss.by_topic
+
+
+def test_a_group_with_a_space_at_its_end_is_rejected() -> None:
+    assert "begins or ends with a space" in rejected({**BASE, "group.id": "board "}).what

@@ -18,7 +18,7 @@ import streamgroups as sg
 from streamgroups.event_time.settings import STREAM_TIME_OPTIONS
 from streamgroups.instances.entries import MAX_REPLICAS
 from streamgroups.query.position_options import ENDING
-from streamgroups_spark.source.source_options import OPTION_NAMES
+from streamgroups.query.source_settings import OPTION_NAMES
 
 _STEPS = ("decode", "dedup", "encode", "join", "repartition", "safely", "stateful", "windows", "with_event_time")
 _SHAPES, _FORMATS = ("tumbling", "hopping", "session"), {"json": "Json", "avro": "Avro", "protobuf": "Protobuf"}

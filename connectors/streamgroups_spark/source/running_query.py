@@ -23,7 +23,7 @@ from streamgroups.coordination.reset_protocol import members_group_of, resets_gr
 from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.groups.added_partitions import OnAddedPartitions
-from streamgroups.groups.batch_lease import LeaseLimits, lease_limits
+from streamgroups.groups.batch_lease import DEFAULT_REBALANCE_TIMEOUT_MS, LeaseLimits, lease_limits
 from streamgroups.groups.exclusive_membership import deleted_partitions
 from streamgroups.groups.history import no_history
 from streamgroups.groups.join_policy import MembershipMode
@@ -84,8 +84,6 @@ from streamgroups_spark.source.source_watermark import imported_time
 if TYPE_CHECKING:
     from streamgroups_spark.source.source_watermark import QueryTime
 
-#: librdkafka's default for ``max.poll.interval.ms``.
-_REBALANCE_TIMEOUT_MS = 300_000
 #: librdkafka's default for ``session.timeout.ms``, and the broker's under KIP-848.
 _SESSION_TIMEOUT_MS = 45_000
 _JOIN_SLACK_MS = 15_000
@@ -155,7 +153,7 @@ class RunningQuery:
         self._stream = None if facts is None else facts.time
         self._time = None if self._stream is None else self._query_time(self._stream, metadata_store, run_id)
         self._refresh_ms = int(options.client.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
-        self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
+        self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or DEFAULT_REBALANCE_TIMEOUT_MS)
         self.last_batch = LastBatch(session, self._process_ids, self._checkpoint)
         run = QueryRun(
             run_id,
