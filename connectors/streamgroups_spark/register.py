@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from streamgroups.connections.config_file import config_path
+from streamgroups.errors import InvalidOption
 from streamgroups.ports import Clock
 from streamgroups_kafka.native import warn_if_plain
 from streamgroups_spark.bridge.user_process import SEEN, UNREADABLE, answer_sources, channel_of
@@ -38,6 +39,9 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
             epoch. It is pickled. Queries that start later use it. Default: the clock of the machine.
             ``streamgroups_testkit.controlled_clock`` sets one.
 
+    Raises:
+        InvalidOption: if ``parallelism`` is not above 0.
+
     Example::
 
         import streamgroups as sg
@@ -50,6 +54,10 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
             .load()
         )
     """
+    if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
+        raise InvalidOption(
+            f"Option 'parallelism' is {parallelism!r}.", remedy="It must be a whole number of at least 1."
+        )
     show_last_lines()
     if is_connect(spark):
         if not FEATURES.passes_start:

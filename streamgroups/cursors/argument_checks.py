@@ -89,6 +89,11 @@ def _check_name(what: str, name: str) -> None:
             f"{what} is {name!r}, which is not a valid name.",
             remedy=f"Use 1 to {_MAX_NAME} printable characters.",
         )
+    if name != name.strip():
+        raise InvalidOption(
+            f"{what} is {name!r}, which begins or ends with a space: it would be another name than {name.strip()!r}.",
+            remedy="Remove the space.",
+        )
 
 
 def check_name_is_free(group: GroupDescription, instance: str, *, own: int = 0) -> None:

@@ -101,3 +101,12 @@ def test_a_misspelt_setting_of_a_connection(file: Path) -> None:
     file.write_text('[connections.c]\ntype="kafka"\nbootstrap-servers="a:1"\nsettings={"sesion.timeout.ms"="1"}')
     with pytest.raises(InvalidOption, match=r"Did you mean 'kafka.session.timeout.ms'"):
         config_of("c")
+
+
+def test_properties_of_a_file_that_do_not_affect_the_connection_are_named(file: Path) -> None:
+    path = file.parent / "client.properties"
+    path.write_text(path.read_text() + "\nSession.Timeout.Ms=60000\ncompression.type=zstd\n")
+    connected = connected_settings("properties", {"compression.type": "lz4"})
+    assert connected.ignored == ("session.timeout.ms",), "the option replaces the other one"
+    assert connected.values["compression.type"] == "lz4"
+    assert "session.timeout.ms" not in connected.values

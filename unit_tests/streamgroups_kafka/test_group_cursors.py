@@ -32,7 +32,10 @@ from unit_tests.streamgroups_kafka.test_job_thread import Finalized
 @pytest.mark.parametrize(
     ("settings", "more", "message"),
     [
-        ({"kafka.group.id": "billing"}, {}, r"Leave out 'group\.id'"),
+        ({"kafka.group.id": "billing"}, {}, r"'group\.id'"),
+        ({"kafka.group.instance.id": "billing-0"}, {}, r"'group\.instance\.id'"),
+        ({}, {"groups_per_stream": 0}, "groups_per_stream is 0"),
+        ({}, {"join_timeout_ms": -1}, "join_timeout_ms is -1"),
         ({"client.id": "worker-1"}, {}, r"'client\.id'"),
         ({"Client.ID": "worker-1"}, {}, r"'client\.id'"),
         (
@@ -45,10 +48,10 @@ from unit_tests.streamgroups_kafka.test_job_thread import Finalized
     ],
 )
 def test_invalid_settings_are_rejected_and_secrets_are_not_shown(
-    settings: dict[str, str], more: dict[str, bytes], message: str
+    settings: dict[str, str], more: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidOption, match=message) as rejection:
-        GroupCursors("localhost:9092", settings, signing_key=more.get("signing_key"))
+        GroupCursors("localhost:9092", settings, **more)
     assert "hunter2" not in str(rejection.value)
     assert "short'" not in str(rejection.value)
 

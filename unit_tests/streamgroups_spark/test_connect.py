@@ -64,6 +64,12 @@ def test_S13_a_stream_of_one_member_and_its_sink_are_in_one_session() -> None:
     assert registered().session != source.session
 
 
+@pytest.mark.parametrize("parallelism", [0, -1, True, 2.0])
+def test_a_parallelism_without_a_task_is_rejected(parallelism: Any) -> None:
+    with pytest.raises(InvalidOption, match="Option 'parallelism' is"):
+        registered(parallelism=parallelism)
+
+
 @pytest.mark.parametrize("option", ["maxDrift", "targetBatchTime", "leaseTimeout"])
 def test_S13_options_that_need_the_users_process_are_rejected(option: str) -> None:
     assert rejection(**{option: "1h"}).startswith(f"Option '{option}' needs a classic Spark session")

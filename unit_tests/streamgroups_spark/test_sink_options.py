@@ -95,6 +95,14 @@ def test_rejections(given: dict[str, str], message: str) -> None:
         parse_sink({**LEAST, **given})
 
 
+def test_librdkafkas_name_of_the_limit_and_both_names_of_the_group() -> None:
+    options = parse_sink(LEAST | {"kafka.message.max.bytes": "2000000", "kafka.group.id": "board"})
+    assert (options.batches.max_message_bytes, options.group_id) == (2_000_000, "board")
+    both = parse_sink(LEAST | {"kafka.message.max.bytes": "2000000", "kafka.max.request.size": "3000000"})
+    assert both.batches.max_message_bytes == 3_000_000
+    assert parse_sink(LEAST | {"group.id": "own", "kafka.group.id": "board"}).group_id == "own"
+
+
 def test_a_cluster_must_be_named() -> None:
     with pytest.raises(InvalidOption, match=r"kafka\.bootstrap\.servers' is missing"):
         parse_sink({"topic": "board", "checkpointLocation": "/c"})

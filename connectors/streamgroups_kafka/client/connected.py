@@ -17,7 +17,7 @@ from streamgroups.connections.variants import KafkaConnection
 from streamgroups.errors import InvalidOption
 from streamgroups.extras import explained
 from streamgroups.option_values import KAFKA, folded
-from streamgroups_kafka.client.java_properties import connecting_properties
+from streamgroups_kafka.client.java_properties import affects_connections, read_properties
 
 _SERVERS = "bootstrap.servers"
 
@@ -78,10 +78,12 @@ class ConnectedSettings:
     Args:
         values: their values in this process. They contain secrets: do not print them.
         references: the references of some of them; ``None`` without a connection.
+        ignored: the properties of the connection's file that do not affect connections.
     """
 
     values: dict[str, str] = field(repr=False)
     references: References | None = None
+    ignored: tuple[str, ...] = ()
 
 
 def connected_settings(
@@ -103,7 +105,8 @@ def connected_settings(
     if isinstance(connection, str):
         connection = connection_named(connection, KafkaConnection, connections_file)
     path = connection.command_config
-    properties = {} if path is None else _read(path, connection.name)
+    of_file = {} if path is None else _read(path, connection.name)
+    properties = {name: value for name, value in of_file.items() if affects_connections(name)}
     own = _settings(connection)
     merged = with_explicit(connection, {**properties, **own}, explicit, prefix=KAFKA)
     references: dict[str, KafkaReference] = {name: it for name, it in merged.items() if not isinstance(it, str)}
@@ -113,7 +116,17 @@ def connected_settings(
         references |= {name: FromProperties(path, name) for name in other}
     here = resolver()
     values = {name: resolved(it, connection.name, name, here) for name, it in merged.items()}
-    return ConnectedSettings(values, References(connection.name, tuple(sorted(references.items()))))
+    ignored = tuple(sorted(of_file.keys() - properties.keys() - values.keys()))
+    return ConnectedSettings(values, References(connection.name, tuple(sorted(references.items()))), ignored)
+
+
+def of_connection(ignored: tuple[str, ...]) -> tuple[str, ...]:
+    """Describes properties of a connection's file that have no effect.
+
+    >>> of_connection(("session.timeout.ms",))
+    ("session.timeout.ms in the properties file of the connection (set it as option 'kafka.session.timeout.ms')",)
+    """
+    return tuple(f"{it} in the properties file of the connection (set it as option '{KAFKA}{it}')" for it in ignored)
 
 
 def resolved_settings(settings: Mapping[str, str], references: References) -> dict[str, str]:
@@ -170,7 +183,7 @@ def _settings(connection: KafkaConnection) -> dict[str, Setting]:
 
 def _read(path: str, connection: str) -> dict[str, str]:
     try:
-        found = connecting_properties(Path(path))
+        found = read_properties(Path(path))
     except ImportError as e:
         raise explained(e, f"Connection '{connection}' with a properties file") from e
     return folded(found.items())

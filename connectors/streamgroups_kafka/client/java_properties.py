@@ -33,11 +33,16 @@ def connecting_properties(file: Path) -> dict[str, str]:
     Raises:
         InvalidOption: if the file cannot be read, or contains an invalid escape.
     """
-    return {
-        name: value
-        for name, value in read_properties(file).items()
-        if name.strip().lower() not in _NOT_ABOUT_CONNECTING
-    }
+    return {name: value for name, value in read_properties(file).items() if affects_connections(name)}
+
+
+def affects_connections(name: str) -> bool:
+    """Returns whether a property affects connections.
+
+    >>> affects_connections("sasl.mechanism"), affects_connections("Session.Timeout.Ms")
+    (True, False)
+    """
+    return name.strip().lower() not in _NOT_ABOUT_CONNECTING
 
 
 def read_properties(file: Path) -> dict[str, str]:

@@ -28,6 +28,7 @@ from streamgroups.option_values import folded, without_prefix
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock
 from streamgroups.positions import Position
+from streamgroups.printable import listed
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import SteadyClock
@@ -82,12 +83,18 @@ class GroupCursors:
         clock: Clock | None = None,
     ) -> None:
         given = folded((name, str(it)) for name, it in without_prefix((settings or {}).items()))
-        if "group.id" in given or "client.id" in given:
+        if defined := given.keys() & {"group.id", "client.id", "group.instance.id"}:
             raise InvalidOption(
-                "The settings contain 'group.id' or 'client.id'. The requests that create cursors define "
+                f"The settings contain {listed(map(repr, sorted(defined)))}. The requests that create cursors define "
                 "groups and instances.",
-                remedy="Leave out 'group.id' and 'client.id'.",
+                remedy="Leave them out.",
             )
+        for name, value, least in (
+            ("groups_per_stream", groups_per_stream, 1),
+            ("join_timeout_ms", join_timeout_ms, 0),
+        ):
+            if type(value) is not int or value < least:
+                raise InvalidOption(f"{name} is {value!r}.", remedy=f"It must be a whole number of at least {least}.")
         if signing_key is not None and len(signing_key) < _SHORTEST_KEY:
             raise InvalidOption(
                 f"signing_key has {len(signing_key)} bytes; at least {_SHORTEST_KEY} are required.",

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from streamgroups.errors import InvalidOption
 from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.client.connected import connected_settings
+from streamgroups_kafka.client.connected import connected_settings, of_connection
 from streamgroups_kafka.client.setting_values import number_of
 from streamgroups_kafka.write.compression import Compression
 from streamgroups_kafka.write.record_batches import BatchSettings
@@ -116,7 +116,11 @@ def parse_sink(
     )
     connected = connected_settings(known.get("connection"), kafka, connections_file=connections_file)
     kafka = connected.values
+    group_id = _group_id(known, kafka)
     _reject_weaker(kafka)
+    if "message.max.bytes" in kafka:
+        # librdkafka's name of the limit.
+        kafka.setdefault("max.request.size", kafka.pop("message.max.bytes"))
     batches = BatchSettings(
         max_message_bytes=_whole(kafka, "max.request.size", 1_048_588), compression=_compression(kafka)
     )
@@ -150,10 +154,10 @@ def parse_sink(
         with_headers=flag(known, "includeHeaders", default=True),
         delivery=delivery,
         checkpoint_location=checkpoint,
-        group_id=known.get("group.id"),
+        group_id=group_id,
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
-        ignored=tuple(KAFKA + name for name in sorted((*ignored, *client.ignored))),
+        ignored=(*(KAFKA + name for name in sorted((*ignored, *client.ignored))), *of_connection(connected.ignored)),
     )
 
 
@@ -205,6 +209,12 @@ def _reject_weaker(kafka: dict[str, str]) -> None:
                 f"Option 'kafka.{name}' is '{value}', which can lose or duplicate records.",
                 remedy=f"Leave it out: the sink sets it to '{allowed[0]}'.",
             )
+
+
+def _group_id(known: Mapping[str, str], kafka: dict[str, str]) -> str | None:
+    """The group. Both names of the source are allowed. A connection can have one for its other users."""
+    kafka_id = kafka.pop("group.id", None)
+    return known.get("group.id", kafka_id)
 
 
 def _compression(kafka: dict[str, str]) -> Compression:
