@@ -86,7 +86,7 @@ def warn_of_unreadable(group_id: str, places: list[_Place]) -> None:
     for oldest in list(_named)[:-_MAX_NAMED]:
         _named.pop(oldest, None)
     logger.warning(
-        "The metadata entries of group %r at %s cannot be read and are ignored: they are damaged, have a newer version or come from another program. "
+        "The metadata entries of group %r at %s cannot be read: they are damaged, have a newer version or come from another program. "
         "Every principal with Read on the group can write them.",
         group_id,
         listed(new),

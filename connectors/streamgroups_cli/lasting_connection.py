@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TypeVar
 
+from streamgroups.errors import BrokerUnreachable, LoginRejected, StreamGroupsError
 from streamgroups.monitoring.monitor import Monitor, WatchedGroup
 from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.connection import Connect
@@ -21,7 +22,9 @@ T = TypeVar("T")
 
 
 class LastingConnection:
-    """Connects for the first use, and again for the first use after a failed one. One thread uses it.
+    """Connects for the first use, and again after a use that could not reach the cluster.
+
+    One thread uses it, except for :attr:`requests`.
 
     Args:
         connect: the options of the command. Each connection reads their files again.
@@ -30,30 +33,39 @@ class LastingConnection:
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._stack = ExitStack()
-        self._cluster: Cluster | None = None
-        self._earlier_requests = 0
+        #: The connected cluster, and the number of requests of earlier connections. Replaced as one, for other threads.
+        self._state: tuple[Cluster | None, int] = None, 0
 
     def use(self, action: Callable[[Cluster], T]) -> T:
         """Runs an action with the connected cluster.
 
         Args:
-            action: the action. Its exceptions end the connection, and are raised.
+            action: the action. Its exceptions are raised.
 
         Returns:
             The result of the action.
         """
         try:
-            if self._cluster is None:
-                self._cluster = self._stack.enter_context(self._connect())
-            return action(self._cluster)
-        except Exception:
-            self.__exit__(*sys.exc_info())
+            cluster, earlier = self._state
+            if cluster is None:
+                cluster = self._stack.enter_context(self._connect())
+                self._state = cluster, earlier
+            return action(cluster)
+        except Exception as e:
+            if not isinstance(e, StreamGroupsError) or isinstance(e, (BrokerUnreachable, LoginRejected)):
+                self.__exit__(*sys.exc_info())
+            elif self._state[0] is not None:
+                # The connection works, so it stays.
+                from streamgroups_kafka.client.properties_file import as_in_a_file
+
+                raise as_in_a_file(e) from None
             raise
 
     @property
     def requests(self) -> int:
         """The number of requests that all connections have sent."""
-        return self._earlier_requests + (sum(self._cluster.requests.values()) if self._cluster is not None else 0)
+        cluster, earlier = self._state
+        return earlier + (sum(cluster.requests.values()) if cluster is not None else 0)
 
     def __enter__(self) -> LastingConnection:
         return self
@@ -61,7 +73,7 @@ class LastingConnection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._earlier_requests, self._cluster = self.requests, None
+        self._state = None, self.requests
         # The options add the names of a file's settings to the error, and raise it.
         self._stack.__exit__(kind, error, traceback)
 

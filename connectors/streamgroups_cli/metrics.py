@@ -20,12 +20,13 @@ from streamgroups.groups.offset_audit import GroupAudit
 from streamgroups.instances.entries import check_name
 from streamgroups.instances.overview import ReplicaView, overview
 from streamgroups.monitoring.monitor import Monitor, WatchedGroup
+from streamgroups.monitoring.snapshots import list_all
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.auditing import audit_groups
 from streamgroups_cli.connection import Connect, timeout_s
 from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups.auditing import read_committed
-from streamgroups_cli.groups.scope import GroupsOrAllArgument, group_ids, named_groups
+from streamgroups_cli.groups.scope import GroupsOrAllArgument, named_groups
 from streamgroups_cli.groups.unlisted_groups import UnlistedGroups
 from streamgroups_cli.instance_log import open_log
 from streamgroups_cli.lasting_connection import LastingConnection, LastingMonitor
@@ -188,9 +189,9 @@ def _audits(
     from streamgroups_kafka.client.clock import now_ms
 
     def audit(cluster: Cluster) -> list[GroupAudit]:
-        found = audit_groups(
-            cluster, group_ids(cluster, list(groups) if groups else None), cluster.now_ms() - window_ms
-        )
+        # The polls warn of groups that the list omits.
+        names = list(groups) if groups else [it.group_id for it in list_all(cluster.groups)]
+        found = audit_groups(cluster, names, cluster.now_ms() - window_ms)
         return found if groups else [it for it in found if any(of.forms for of in it.partitions)]
 
     return AuditCollector(lambda: connection.use(audit), now_ms, processors)

@@ -43,9 +43,8 @@ def require_marker(location: str, directory: str) -> None:
         elif files.get_file_info(f"{path}/{_MARKERS[place]}").type != fs.FileType.File:
             raise StateUnreachable(
                 f"The location '{shown(location)}' cannot be used: the file '{directory}/{_MARKERS[place]}', which the first batch "
-                "has found there, does not exist. The volume is not mounted, or its files were deleted. After an intended deletion, "
-                "start the program again.",
-                remedy="Mount the volume.",
+                "has found there, does not exist. The volume is not mounted, or its files were deleted.",
+                remedy="Mount the volume. After an intended deletion, start the program again.",
             )
 
 

@@ -20,6 +20,9 @@ from streamgroups.ports import Cluster
 from streamgroups.printable import listed
 from streamgroups.retry import retrying
 
+#: Topics of the brokers.
+_INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
 
 class _NotListed(Exception):
     """A partition is neither in the list nor known by its topic id."""
@@ -93,7 +96,8 @@ def check_listed(cluster: Cluster, group_id: str, topics: Collection[str], exist
         BrokerUnreachable: if the list lacks one of them for another reason.
         StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
     """
-    unlisted = {TopicPartition(topic, 0) for topic in topics if topic not in existing}
+    # The list of all topics has no internal ones.
+    unlisted = {TopicPartition(topic, 0) for topic in topics if topic not in {*existing, *_INTERNAL}}
     there = unlisted - missing_partitions(cluster, unlisted) if unlisted else set()
     if there:
         raise BrokerUnreachable(

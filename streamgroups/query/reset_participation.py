@@ -258,8 +258,8 @@ class ResetParticipation(Resets):
             return job(self._place)
         except StreamGroupsError as e:
             # A rejected login is another error: it can be an outage.
-            if isinstance(e, NotAuthorized) and not self._had_access:
-                self._off, self._stopped = True, frozenset()
+            if isinstance(e, NotAuthorized) and not self._had_access and not self._stopped:
+                self._off = True
                 logger.warning("The offsets of group '%s' cannot be reset while this query runs: %s", self._group_id, e)
             else:
                 self._retry_later(e)
@@ -273,7 +273,7 @@ class ResetParticipation(Resets):
         self._left_alone_until_ms = self._clock() + _BACK_OFF_MS
         paused = f" Until then these partitions stay paused for a reset: {listed(sorted(self._stopped))}."
         logger.warning(
-            "The reset requests of group '%s' could not be read, and are read again in %d s: %s%s",
+            "The metadata entries of group '%s' could not be read or written. They are read again in %d s: %s%s",
             self._group_id,
             _BACK_OFF_MS // 1_000,
             error,

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamgroups.coordination.reset_protocol import gaps_group_of, members_group_of
-from streamgroups.errors import StreamGroupsError
+from streamgroups.errors import NotAuthorized, StreamGroupsError
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.gaps import Cause, Gap, Gaps
@@ -27,6 +27,7 @@ from streamgroups.instances.overview import ReplicaView
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
+from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.reports.exporter import AuditCollector, GroupCollector, Polls
 from streamgroups_cli import metrics
 from streamgroups_cli.connection import Connect
@@ -323,6 +324,22 @@ def test_O3_the_poll_after_a_failure_has_a_new_connection(cli: CommandLine, monk
     monkeypatch.setattr(metrics, "_refresh_until_stopped", poll_three_times)
     assert cli("metrics", "--listen", "127.0.0.1:0").code == 0
     assert polled == [(False, ["board"], 1), (True, [], 1), (False, ["board"], 2)]
+
+
+def test_O3_an_error_that_no_connection_causes_keeps_the_connection(cli: CommandLine) -> None:
+    def denied(_: Cluster) -> None:
+        raise NotAuthorized("No.")
+
+    with LastingConnection(Connect(bootstrap_server="broker:9092")) as connection:
+        for _ in range(2):
+            with pytest.raises(NotAuthorized):
+                connection.use(denied)
+        assert (cli.connections, connection.requests) == (1, 1)
+        with pytest.raises(ZeroDivisionError):
+            connection.use(lambda _: 1 // 0)
+        assert connection.requests == 1
+        connection.use(lambda _: None)
+        assert (cli.connections, connection.requests) == (2, 2)
 
 
 def test_O3_alert_rules_use_metrics_of_the_dashboard(exporter: Exporter) -> None:

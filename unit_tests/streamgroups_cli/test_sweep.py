@@ -49,6 +49,13 @@ def omit(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, group: str | None) -
     monkeypatch.setattr(cli.admin, "list_groups", lambda: [it for it in listed if it.group_id != group])
 
 
+def test_a_name_with_the_suffixes_of_two_metadata_groups_is_a_group_as_others(cli: CommandLine) -> None:
+    """Any client that may commit can create such a name."""
+    used(cli, "odd.streamgroups.gaps.streamgroups.resets", 40)
+    used(cli, "old", 40)
+    assert swept(cli)["old"][0] == "delete"
+
+
 def existing(cli: CommandLine) -> set[str]:
     return {it.group_id for it in cli.admin.list_groups()}
 

@@ -158,7 +158,7 @@ def test_a_commit_that_never_returns_is_an_error(
 ) -> None:
     released = threading.Event()
     monkeypatch.setattr(ScriptedConsumer, "commit", lambda *_, **__: released.wait(60) and [])
-    monkeypatch.setattr(metadata_store, "_wait_s", 0.05)
+    monkeypatch.setattr(metadata_store, "_wait_s", 0.5)
     try:
         with pytest.raises(BrokerUnreachable, match="Committing to group 'g': no response within 0 s"):
             metadata_store.write("g", {P0: Committed(1)})
@@ -181,10 +181,12 @@ def test_the_close_does_not_wait_for_a_request_that_has_not_ended_in_time(
     monkeypatch.setattr(consumer, "commit", lambda **_: released.wait(60) and [])
     monkeypatch.setattr(consumer, "close", close)
     metadata_store = KafkaMetadataStore(CONFIG, retry_timeout_s=5.0)
-    monkeypatch.setattr(metadata_store, "_wait_s", 0.05)
+    monkeypatch.setattr(metadata_store, "_wait_s", 0.5)
     try:
-        with pytest.raises(BrokerUnreachable):
-            metadata_store.write("g", {P0: Committed(1)})
+        for n in (1, 2):
+            # The second request has not started, and must not hide the first one.
+            with pytest.raises(BrokerUnreachable):
+                metadata_store.write("g", {P0: Committed(n)})
         # Longer than the request, so that a close that waits would find it ended.
         monkeypatch.setattr(module, "_TIMEOUT_S", 600)
         metadata_store.close()
@@ -208,7 +210,7 @@ def test_a_request_that_has_not_started_in_time_is_not_sent_later(
 
     monkeypatch.setattr(consumer, "commit", commit)
     metadata_store = KafkaMetadataStore(CONFIG, retry_timeout_s=5.0)
-    monkeypatch.setattr(metadata_store, "_wait_s", 0.05)
+    monkeypatch.setattr(metadata_store, "_wait_s", 0.5)
     try:
         for n in (1, 2):
             with pytest.raises(BrokerUnreachable):

@@ -6,7 +6,7 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource, TimeReader
 from streamgroups_spark.messages.time import ClusterRequest, StreamTime, TimeReply, TimeRequest
 from streamgroups_spark.source.observed_times import seen_in
+from streamgroups_testkit.waits import wait_until
 from unit_tests.extreme_times import LIMITS_MS
 
 SETTINGS = TimeSettings(Generation())
@@ -46,6 +47,7 @@ class Stream:
         cluster_id: str = "first",
     ) -> None:
         self.group_id, self.watermark, self.cluster_id = group_id, watermark, cluster_id
+        self.reported_as = group_id
         self.settings = TimeSettings(Generation() if generates else None, import_from)
         self.requested: list[TimeRequest] = []
         #: A process that is stopped, or waits for a broker, does not answer until this is set.
@@ -55,7 +57,7 @@ class Stream:
     def answer(self, question: Any) -> TimeReply | str | None:
         self.responds.wait(30)
         if isinstance(question, ClusterRequest):
-            is_meant = question.reported_as in (self.group_id, f"{self.group_id}@{self.cluster_id}")
+            is_meant = question.reported_as in (self.reported_as, f"{self.reported_as}@{self.cluster_id}")
             return self.cluster_id if is_meant else None
         if not isinstance(question, TimeRequest):
             return None
@@ -205,9 +207,29 @@ def test_of_several_members_the_one_that_asserts_least_counts() -> None:
         assert times_ms(source.read(source.initialOffset())[0]) == [2_999]
 
 
+def test_W2_the_source_of_the_next_run_has_another_address() -> None:
+    """The watermark of a stream whose source has ended waits for the next source, and not for good."""
+    first, ahead = Stream("trades", At(1_000)), Stream("trades", At(9_000))
+    with session(ahead) as name:
+        # The other stream of the group is another DataFrame.
+        ahead.reported_as = "trades@other"
+        source = reader(name, "trades")
+        with closing(SessionServer(name, "run-1", first.answer)):
+            rows, end = source.read(source.initialOffset())
+            assert times_ms(rows) == [999]
+        assert source.read(end)[1] == end, "the partitions of the source are unknown"
+        first.watermark = At(2_000)
+        with closing(SessionServer(name, "run-2", first.answer)):
+            found = list[int]()
+            wait_until(
+                lambda: found.extend(times_ms(source.read(end)[0])) or found, "the watermark of the next run", 30
+            )
+            assert found == [1_999]
+
+
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc, "_RETRY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(rpc, "_RETRY_TIMEOUT_S", 1.5)
 
 
 @pytest.mark.usefixtures("_impatient")

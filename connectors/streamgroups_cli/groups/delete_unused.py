@@ -137,9 +137,11 @@ def _last_used_ms(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str,
             return found
         count, names_of = len(topic.partitions), _names(idle)
         numbers = {name: partition_of_group(name, count) for of in names_of.values() for name in of}
-        bounds = cluster.topics.bounds({TopicPartition(OFFSETS_TOPIC, number) for number in numbers.values()})
+        own = {partition_of_group(group, count) for group in idle}
+        bounds = cluster.topics.bounds({TopicPartition(OFFSETS_TOPIC, number) for number in {*numbers.values(), *own}})
         unknown = {tp.partition for tp, it in bounds.items() if not isinstance(it, Bounds)}
-        read = {numbers[group] for group in idle} - unknown
+        # A name can have the suffixes of several metadata groups.
+        read = own - unknown
         known = {tp: it for tp, it in bounds.items() if tp.partition in read and isinstance(it, Bounds)}
         starts = {tp: it.beginning_offset for tp, it in known.items()}
         for record in cluster.topics.read(starts, {tp: it.end_offset for tp, it in known.items()}):

@@ -123,7 +123,8 @@ class KafkaMetadataStore:
         if not answer.wait(self._wait_s):
             # A commit of librdkafka waits for its coordinator. A request that has not started must not be sent later.
             answer.reject()
-            self._overdue = answer
+            if not answer.done():
+                self._overdue = answer
             raise BrokerUnreachable(
                 f"{what}: no response within {self._wait_s:.0f} s.", remedy="Check the brokers.", group=group_id
             )

@@ -21,6 +21,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from io import FileIO
 from pathlib import Path
@@ -75,7 +76,9 @@ def write_plan(session: str, application: str, plan: TaskPlan, upstream: str = _
     _append(session, application, attempt, upstream, [encode(masked)])
     if not _has_swept.is_set() or attempt % _SWEEP_EVERY == 0:
         _has_swept.set()
-        sweep(session)
+        # A task does not depend on it.
+        with suppress(OSError, StreamGroupsError):
+            sweep(session)
 
 
 def write_watermarks(

@@ -172,7 +172,7 @@ def request_observations(session: str, request: ObservationsRequest) -> tuple[Ta
     if reply is None:
         raise QueryUnknown(
             f"The process that started the query does not run any more. It received the event times of batch {request.batch}.",
-            remedy="Start the query again.",
+            remedy="Start the query again. New records advance its watermark.",
         )
     return reply.seen
 

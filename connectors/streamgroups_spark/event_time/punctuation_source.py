@@ -29,7 +29,7 @@ from streamgroups.event_time.reported_watermarks import reported_watermark, unkn
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, decode_watermark, encode_watermark, latest
 from streamgroups_spark.bridge.punctuation_options import SPARK_LATE_MS, delay_in_spark_ms, stream_time
-from streamgroups_spark.bridge.rpc import request_each
+from streamgroups_spark.bridge.rpc import USER, request_each
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.spark_api import SupportsTriggerAvailableNow
 from streamgroups_spark.messages.time import ClusterRequest, StreamTime, TimeReply, TimeRequest
@@ -154,14 +154,17 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
         """The watermark of the stream and of the streams that it follows. It never decreases."""
         if self._cluster_id is None:
             # It is the same for the whole run. Without it, a group of the same name in another cluster would reply too.
-            found = request_each(self._session, ClusterRequest(self._stream.reported_as)).by_address
-            replies = {address: reply for address, reply in found.items() if reply is not None}
-            self._own, self._cluster_id = frozenset(replies), next(iter(replies.values()), None)
-            if self._cluster_id is None:
+            found = request_each(self._session, ClusterRequest(self._stream.reported_as))
+            replies = {address: reply for address, reply in found.by_address.items() if reply is not None}
+            if not replies or found.missing - {USER}:
                 # The source of the records has not started, or does not respond.
                 return before
+            self._own, self._cluster_id = frozenset(replies), next(iter(replies.values()))
         asserted = latest(before, *(it.watermark() for it in self._followed().values()))
         own = self._request(self._stream.group_id, asserted, self._stream.settings)
+        if own.by_address.keys().isdisjoint(self._own):
+            # The source has ended. The source of its next run has another address.
+            self._cluster_id = None
         return latest(asserted, own.watermark(self._own))
 
     def _followed(self) -> dict[str, _GroupReplies]:
@@ -190,7 +193,8 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
         found = request_each(self._session, TimeRequest(group_id, asserted, settings, self._cluster_id))
         others = self._others.setdefault(group_id, set())
         others |= {address for address, reply in found.by_address.items() if reply is None}
-        unknown = unknown_sources(found.missing, others)
+        # The user's process reads for no group.
+        unknown = unknown_sources(found.missing - {USER}, others)
         if unknown - self._warned.get(group_id, frozenset()):
             logger.warning(
                 "The watermark of group '%s' does not advance until the processes %s of this Spark session respond: they can "

@@ -120,6 +120,22 @@ class TestOneQuery:
         result = [r.getMessage() for r in caplog.records if "cannot be reset while" in r.getMessage()]
         assert result == ["The offsets of group 'airline' cannot be reset while this query runs: No. Retry."]
 
+    def test_S6_a_denial_after_the_first_pause_does_not_resume_the_partition(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Others can have applied the reset, because this member has written that it has paused."""
+        participation = Run(world, "alice", TWO_A_TIME).start().participation
+        participation._had_access, participation._stopped = False, frozenset({tp(0)})
+
+        def denied(*_: object) -> None:
+            raise NotAuthorized("No.", remedy="Grant it.")
+
+        monkeypatch.setattr(world.metadata_store, "read", denied)
+        world.clock.advance(60_000)
+        assert participation.follow() == {tp(0)}
+        assert not participation._off
+        assert "stay paused for a reset" in caplog.text
+
     @pytest.mark.parametrize("error", [BrokerUnreachable, LoginRejected])
     def test_a_metadata_group_that_is_unreachable_is_polled_again_later(
         self, world: World, monkeypatch: pytest.MonkeyPatch, error: type[StreamGroupsError]
@@ -155,7 +171,7 @@ class TestOneQuery:
             world.clock.advance(5_000)
             run.batch()
         assert [it for it in caplog.messages if "No answer" in it] == [
-            "The reset requests of group 'airline' could not be read, and are read again in 30 s: No answer. Wait."
+            "The metadata entries of group 'airline' could not be read or written. They are read again in 30 s: No answer. Wait."
         ]
 
 
