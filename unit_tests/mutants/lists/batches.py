@@ -176,7 +176,7 @@ MUTANTS = (
     Mutant(
         "O1",
         "options",
-        "connectors/streamgroups_spark/source/source_options.py",
+        "streamgroups/query/source_settings.py",
         "default_restart = OnRestart.GROUP if mode is MembershipMode.SHARED else OnRestart.CHECKPOINT",
         "default_restart = OnRestart.GROUP",
         "the default of onRestart for an exclusive query",
@@ -192,7 +192,7 @@ MUTANTS = (
     Mutant(
         "O3",
         "options",
-        "connectors/streamgroups_spark/source/source_options.py",
+        "streamgroups/query/source_settings.py",
         "attempts=1 + _number(known",
         "attempts=_number(known",
         "fetchOffset.numRetries counts attempts",
@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant(
         "O4",
         "options",
-        "connectors/streamgroups_spark/source/source_options.py",
+        "streamgroups/query/source_settings.py",
         '_duration_ms(known, "maxTriggerDelay", 15 * 60 * 1000)',
         '_duration_ms(known, "maxTriggerDelay", 15 * 60)',
         "the default of maxTriggerDelay is 0.9 s",
@@ -224,7 +224,7 @@ MUTANTS = (
     Mutant(
         "O7",
         "options",
-        "connectors/streamgroups_spark/source/source_options.py",
+        "streamgroups/query/source_settings.py",
         '_count(known, "kafkaConsumer.pollTimeoutMs") or 120_000',
         '_count(known, "kafkaConsumer.pollTimeoutMs") or 120',
         "the default of pollTimeoutMs is 0.12 s",
