@@ -579,6 +579,14 @@ def test_status_is_repeated_until_ctrl_c(instance: Instance, monkeypatch: pytest
     [
         (["instance", "run", "board", "--start-timeout", "soon"], "--start-timeout"),
         (["worker", "run", "-i", "board", "--worker-id", "w9"], "w9"),
+        (
+            ["worker", "run", "-i", "board", "--worker-id", "w9", "--slots", "2"],
+            "--slots of 'streamgroups instance run'",
+        ),
+        (
+            ["worker", "run", "-i", "board", "--worker-id", "w9", "--lease", "6s"],
+            "--lease has no effect with --worker-id",
+        ),
         (["processors", "start", "-i", "board", "late", "--savepoint", "id"], "Write LOCATION/ID"),
         (["processors", "start", "-i", "board", "late", "late", "--savepoint", "/s/id"], "one by one"),
         (["processors", "stop", "-i", "board", "late", "--savepoint", "/missing", "--wait", "5s"], "board.late"),

@@ -6,13 +6,14 @@ import os
 import socket
 import threading
 import uuid
+from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import FencedMember
+from streamgroups.errors import FencedMember, InvalidOption
 from streamgroups.instances.entries import MAX_SLOTS, Worker, is_name
 from streamgroups.instances.instance_state import InstanceState
 from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance
@@ -26,23 +27,39 @@ from streamgroups_cli.spark_settings import Conf, Master, spark_session, spark_s
 if TYPE_CHECKING:
     from streamgroups_spark.ops.metrics_listener import MetricsListener
 
+#: The defaults of a worker that no manager has started.
+_SLOTS, _LEASE = 4, "6s"
+
 
 @with_options
 def run(
     options: InstanceOptions,
     slots: Annotated[
-        int, typer.Option("--slots", min=1, max=MAX_SLOTS, help="Maximum number of running processors.")
-    ] = 4,
-    lease: Annotated[
-        str,
+        int | None,
         typer.Option(
-            "--lease", metavar="DURATION", help="Without a heartbeat for this time, the worker stops its queries."
+            "--slots",
+            min=1,
+            max=MAX_SLOTS,
+            help=f"Maximum number of running processors. Default: {_SLOTS}.",
+            show_default=False,
         ),
-    ] = "6s",
+    ] = None,
+    lease: Annotated[
+        str | None,
+        typer.Option(
+            "--lease",
+            metavar="DURATION",
+            help=f"Without a heartbeat for this time, the worker stops its queries. Default: {_LEASE}.",
+            show_default=False,
+        ),
+    ] = None,
     worker_id: Annotated[
         str | None,
         typer.Option(
-            "--worker-id", metavar="ID", help="The id that the manager has given to this worker.", show_default=False
+            "--worker-id",
+            metavar="ID",
+            help="The id that the manager has given to this worker, with its slots and its lease.",
+            show_default=False,
         ),
     ] = None,
     master: Master = None,
@@ -58,15 +75,26 @@ def run(
     """
     log_to_stderr()
     settings = spark_settings(master, conf)
-    lease_ms = parse_duration_ms(lease, option="--lease")
+    if worker_id is not None:
+        _reject_values_of_manager({"--slots": slots, "--lease": lease})
+    lease_ms = parse_duration_ms(_LEASE if lease is None else lease, option="--lease")
     address = None if metrics is None else parse_ports(metrics, "--metrics")
     stop_requested = threading.Event()
     record_signals(stop_requested)
     with open_instance(options, options.name) as instance:
-        worker = _worker(instance.state(), worker_id, slots, lease_ms, instance.cluster.now_ms())
+        worker = _worker(instance.state(), worker_id, slots or _SLOTS, lease_ms, instance.cluster.now_ms())
         with metrics_listener(address) as listener:
             reason = _run(instance, worker, settings, stop_requested, listener)
     print_message(f"Worker {worker.id} has ended: {reason}.")
+
+
+def _reject_values_of_manager(given: Mapping[str, object]) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise InvalidOption(
+                f"{option} has no effect with --worker-id: the manager has chosen the slots and the lease of this worker.",
+                remedy=f"Remove it from --worker-command, and set {option} of 'streamgroups instance run'.",
+            )
 
 
 def _run(
