@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.groups.gaps import Cause, Gaps
 from streamgroups.groups.lag import maximum, total
 from streamgroups.groups.offset_audit import GroupAudit
@@ -149,7 +150,8 @@ def query_group(query: WatchedQuery, group: QueryGroup, polled: WatchedGroup | N
     found = {p.lag.topic_partition: p for p in polled.partitions}
     owners = polled.snapshot.description.owners
     # A member that has released a partition reports that only with its next batch; the cluster reports it at once.
-    own = [p for p in group.partitions if (m := owners.get(p.topic_partition)) is None or m.client_id in group.members]
+    is_own = _recognizes(group, polled.snapshot.description)
+    own = [p for p in group.partitions if (m := owners.get(p.topic_partition)) is None or is_own(m)]
     partitions = (
         _watched_partition(found[p.topic_partition], p.processed_offset)
         if p.topic_partition in found
@@ -159,6 +161,17 @@ def query_group(query: WatchedQuery, group: QueryGroup, polled: WatchedGroup | N
     description = polled.snapshot.description
     gaps = {p.topic_partition: polled.gaps[p.topic_partition] for p in own if p.topic_partition in polled.gaps}
     return GroupFigures(labels, len(description.members), description.state, tuple(partitions), gaps)
+
+
+def _recognizes(group: QueryGroup, description: GroupDescription) -> Callable[[GroupMember], bool]:
+    """Returns how the members of a query are recognized: by their ids, since other queries can have the same ``client.id``.
+
+    A member has another id after each join. The report or the poll can be older than it, and then the ``client.id`` decides.
+    """
+    are_current = group.member_ids <= {m.member_id for m in description.members}
+    if are_current and len(group.member_ids) >= max(1, len(group.members)):
+        return lambda member: member.member_id in group.member_ids
+    return lambda member: member.client_id in group.members
 
 
 def _reported_partition(p: QueryPartition) -> PartitionFigures:

@@ -57,11 +57,13 @@ class QueryGroup:
         group_id: the group.
         members: the ``client.id`` of the query's members: one for each of its sources in this group.
         partitions: the partitions it reads, in order.
+        member_ids: the ids of these members in Kafka, as far as they are known. Other queries can have the same ``client.id``.
     """
 
     group_id: str
     members: frozenset[str]
     partitions: tuple[QueryPartition, ...]
+    member_ids: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class _Query:
     dedup: DedupCounts = field(default_factory=DedupCounts)
     positions: dict[str, dict[TopicPartition, _Position]] = field(default_factory=dict)
     members: dict[str, frozenset[str]] = field(default_factory=dict)
+    member_ids: dict[str, frozenset[str]] = field(default_factory=dict)
     #: The time of the positions.
     reported_ms: int = 0
     samples: dict[tuple[str, TopicPartition], tuple[Sample, ...]] = field(default_factory=dict)
@@ -176,7 +179,7 @@ class Queries:
         query.adjusted_records += progress.adjusted_records
         query.busy_ms += progress.duration_ms or 0
         query.dedup += progress.dedup
-        query.positions, query.members = _positions(progress)
+        query.positions, query.members, query.member_ids = _positions(progress)
         self._take_samples(query, progress.trigger_ms)
 
     def idle(self, query_id: str, run_id: str, trigger_ms: int | None, now_ms: int) -> None:
@@ -294,7 +297,7 @@ class Queries:
         for group_id, positions in sorted(query.positions.items()):
             own = {tp: p for tp, p in sorted(positions.items()) if claims[group_id, tp] == query.query_id}
             partitions = tuple(self._partition(query, group_id, tp, p, now_ms) for tp, p in own.items())
-            yield QueryGroup(group_id, query.members[group_id], partitions)
+            yield QueryGroup(group_id, query.members[group_id], partitions, query.member_ids[group_id])
 
     def _partition(
         self, query: _Query, group_id: str, tp: TopicPartition, position: _Position, now_ms: int
@@ -316,18 +319,21 @@ class Queries:
 
 def _positions(
     progress: QueryProgress,
-) -> tuple[dict[str, dict[TopicPartition, _Position]], dict[str, frozenset[str]]]:
-    """Returns the positions of the query in each of its groups, and its members."""
+) -> tuple[dict[str, dict[TopicPartition, _Position]], dict[str, frozenset[str]], dict[str, frozenset[str]]]:
+    """Returns the positions of the query in each of its groups, its members, and their ids."""
     positions: dict[str, dict[TopicPartition, _Position]] = {}
     members: dict[str, frozenset[str]] = {}
+    member_ids: dict[str, frozenset[str]] = {}
     for source in progress.sources:
         report = source.report
         if report is None:
             continue
         members[report.group_id] = members.get(report.group_id, frozenset()) | {report.member}
+        ids = {report.member_id} if report.member_id else set()
+        member_ids[report.group_id] = member_ids.get(report.group_id, frozenset()) | ids
         # While the group revokes a partition, the query owns it and does not read it. Its end is then unknown.
         positions.setdefault(report.group_id, {}).update(
             (tp, _Position(source.first_offsets[tp], next_offset, report.end_offsets.get(tp)))
             for tp, next_offset in source.next_offsets.items()
         )
-    return positions, members
+    return positions, members, member_ids

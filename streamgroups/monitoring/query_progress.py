@@ -68,11 +68,13 @@ class SourceReport:
         group_id: its group.
         member: the ``client.id`` of its member.
         end_offsets: the ends of the partitions that it owned then.
+        member_id: the id of its member in Kafka; empty if it was not known.
     """
 
     group_id: str
     member: str
     end_offsets: Mapping[TopicPartition, int]
+    member_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,7 @@ def encode_report(
     end_offsets: Mapping[str, Mapping[str, int]],
     limits: Mapping[str, Any] = MappingProxyType({}),
     direct_records: int | None = None,
+    member_id: str = "",
 ) -> dict[str, Any]:
     """Encodes the report that a source returns when Spark requests its latest offset.
 
@@ -152,6 +155,7 @@ def encode_report(
         limits: the limits of the next batch, for users. :func:`decode_report` ignores them.
         direct_records: the records of the last batch that operators with state received directly, also for users; ``None``
             for a query without such an operator.
+        member_id: the id of its member in Kafka; empty before it has joined.
 
     >>> encode_report("board", "carol", {"flights": {"0": 25}})
     {'group': 'board', 'member': 'carol', 'end': {'flights': {'0': 25}}}
@@ -159,7 +163,8 @@ def encode_report(
     {'group': 'board', 'member': 'carol', 'end': {}, 'directRecords': 25}
     """
     direct = {} if direct_records is None else {"directRecords": direct_records}
-    return {"group": group_id, "member": member, "end": end_offsets, **limits, **direct}
+    ids = {"memberId": member_id} if member_id else {}
+    return {"group": group_id, "member": member, **ids, "end": end_offsets, **limits, **direct}
 
 
 def decode_report(json_object: Any) -> SourceReport | None:
@@ -172,11 +177,12 @@ def decode_report(json_object: Any) -> SourceReport | None:
     """
     try:
         group_id, member = string(json_object["group"]), string(json_object["member"])
+        member_id = string(json_object.get("memberId", ""))
         by_topic = items(json_object["end"])
         ends = {TopicPartition(t, partition_number(p)): whole(end) for t, by in by_topic for p, end in items(by)}
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    return SourceReport(group_id, member, ends)
+    return SourceReport(group_id, member, ends, member_id)
 
 
 def read_progress(text: str) -> QueryProgress:

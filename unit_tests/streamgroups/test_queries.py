@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
+from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.monitoring.lag_states import LagState
+from streamgroups.monitoring.metrics import query_group
+from streamgroups.monitoring.monitor import WatchedGroup
 from streamgroups.monitoring.queries import Queries, QueryGroup, WatchedQuery
 from streamgroups.monitoring.query_progress import QueryProgress, SourceProgress, SourceReport
+from streamgroups.monitoring.snapshots import GroupSnapshot
 from streamgroups.partitions import TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
@@ -17,10 +22,15 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
 def source(
-    ranges: Ranges, ends: Mapping[TopicPartition, int], *, group: str = "board", member: str = "carol"
+    ranges: Ranges,
+    ends: Mapping[TopicPartition, int],
+    *,
+    group: str = "board",
+    member: str = "carol",
+    member_id: str = "",
 ) -> SourceProgress:
     return SourceProgress(
-        SourceReport(group, member, ends),
+        SourceReport(group, member, ends, member_id),
         {tp: first for tp, (first, _) in ranges.items()},
         {tp: end for tp, (_, end) in ranges.items()},
     )
@@ -185,6 +195,30 @@ def test_a_query_that_makes_no_way_is_stalled() -> None:
     for n in range(10):
         report(queries, batch(5 * n, source({P0: (10, 10)}, {P0: 50})))
     assert only_group(queries, 46).partitions[0].state is LagState.STALLED
+
+
+@pytest.mark.parametrize(
+    ("reported_id", "expected"),
+    [
+        ("shared-1", [P0, P2]),
+        # Only the client.id is known: before the first report of the id, and after another join of the member.
+        ("", [P0, P1, P2]),
+        ("shared-0", [P0, P1, P2]),
+    ],
+)
+def test_a_partition_of_another_query_with_the_same_client_id_is_not_exported(
+    reported_id: str, expected: list[TopicPartition]
+) -> None:
+    queries = Queries()
+    ranges = dict.fromkeys((P0, P1, P2), (0, 10))
+    report(queries, batch(1, source(ranges, {}, member="shared", member_id=reported_id)))
+    members = (
+        GroupMember("shared", "/10.0.0.1", frozenset({P0}), "shared-1"),
+        GroupMember("shared", "/10.0.0.2", frozenset({P1}), "shared-2"),
+    )
+    polled = WatchedGroup(GroupSnapshot(GroupDescription("board", "Stable", members=members), ()), ())
+    figures = query_group(only(queries, 2), only_group(queries, 2), polled)
+    assert [p.topic_partition for p in figures.partitions] == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.booleans(), st.integers(1, 20_000)), max_size=40))

@@ -109,6 +109,8 @@ def test_the_report_of_a_source_is_parsed(group: str, member: str, ends: dict[To
         by_topic.setdefault(tp.topic, {})[str(tp.partition)] = end
     reported = json.loads(json.dumps(encode_report(group, member, by_topic)))
     assert decode_report(reported) == SourceReport(group, member, ends)
+    with_id = json.loads(json.dumps(encode_report(group, member, by_topic, member_id="carol-1")))
+    assert decode_report(with_id) == SourceReport(group, member, ends, "carol-1")
 
 
 @pytest.mark.parametrize("foreign", [None, 7, "latest", [], {}, {"flights": {"0": 5}}, {"group": "g", "member": "m"}])

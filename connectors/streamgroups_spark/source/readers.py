@@ -193,7 +193,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if end_offsets is None or self._query is None:
             return None
         limits, direct_records = self._query.micro_batches.limits_report, self._query.direct_records
-        return encode_report(self._group_id, self._query.name, end_offsets, limits, direct_records)
+        return encode_report(
+            self._group_id, self._query.name, end_offsets, limits, direct_records, self._query.member_id
+        )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
         """See :meth:`MicroBatches.tasks`."""

@@ -202,6 +202,11 @@ class RunningQuery:
         return QueryWaits(join_timeout_ms, refresh_ms=self._refresh_ms)
 
     @property
+    def member_id(self) -> str:
+        """The id that the group has assigned to the member; empty without one."""
+        return "" if self._member is None else self._member.member_id
+
+    @property
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset of each partition that the query owns, before the batch that it plans."""
         member = self._member
