@@ -30,6 +30,8 @@ from streamgroups_cli.output import print_message
 
 _OBJECTS_PER_COLLECTION = 200_000
 _MIN_TIMEOUT_MS = 100
+#: The minimum interval between two polls.
+_MIN_INTERVAL_MS = 100
 
 _SERVERS = "bootstrap.servers"
 #: The environment variables. The command line is stronger.
@@ -196,6 +198,21 @@ def open_cluster(
     config = command_config(bootstrap_server, file, settings)
     with connected(config, timeout_s, notify=print_message) as cluster:
         yield cluster
+
+
+def interval_s(text: str, option: str = "--interval") -> float:
+    """Parses an interval between polls, in seconds.
+
+    Raises:
+        InvalidOption: if it is not a duration, or is shorter than 100 ms: polls without a pause would load the brokers.
+
+    >>> interval_s("2s")
+    2.0
+    """
+    interval_ms = parse_duration_ms(text, option=option)
+    if interval_ms < _MIN_INTERVAL_MS:
+        raise InvalidOption(f"Option '{option}' is '{text}'.", remedy=f"It must be at least {_MIN_INTERVAL_MS}ms.")
+    return interval_ms / 1_000
 
 
 def timeout_s(text: str) -> float:

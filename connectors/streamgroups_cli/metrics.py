@@ -23,7 +23,7 @@ from streamgroups.monitoring.monitor import Monitor, WatchedGroup
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.auditing import audit_groups
-from streamgroups_cli.connection import Connect, timeout_s
+from streamgroups_cli.connection import Connect, interval_s, timeout_s
 from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups.auditing import read_committed
 from streamgroups_cli.groups.scope import GroupsOrAllArgument, named_groups
@@ -38,6 +38,8 @@ from streamgroups_cli.process_signals import record_signals
 if TYPE_CHECKING:
     from streamgroups.instances.ports import EntryReader
     from streamgroups_admin.reports.exporter import AuditCollector
+
+_AUDIT_WINDOW = "1d"
 
 Refresh: TypeAlias = Callable[[], StreamGroupsError | None]
 
@@ -66,7 +68,12 @@ def metrics(
             metavar="DURATION", help="Interval between audits of the groups (groups audit). Default: no audits."
         ),
     ] = None,
-    audit_window: Annotated[str, typer.Option(metavar="DURATION", help="Time window of an audit.")] = "1d",
+    audit_window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help=f"Time window of an audit. Default: {_AUDIT_WINDOW}.", show_default=False
+        ),
+    ] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the Grafana dashboard and exit.")] = False,
     alert_rules: Annotated[
         bool, typer.Option("--alert-rules", help="Print alert rules for Prometheus, in YAML, and exit.")
@@ -84,12 +91,14 @@ def metrics(
         return
     groups = named_groups(groups)
     host, port = parse_address(listen, "--listen")
-    interval_s = parse_duration_ms(interval, option="--interval") / 1000
+    poll_s = interval_s(interval)
     window_ms = parse_duration_ms(window, option="--window")
     if instance is not None:
         check_name(instance, "an instance")
-    audit_s = None if audit_interval is None else parse_duration_ms(audit_interval, option="--audit-interval") / 1000
-    audit_window_ms = parse_duration_ms(audit_window, option="--audit-window")
+    audit_s = None if audit_interval is None else interval_s(audit_interval, "--audit-interval")
+    if audit_window is not None and audit_s is None:
+        raise InvalidOption("--audit-window is given without --audit-interval.", remedy="Add --audit-interval 1h.")
+    audit_window_ms = parse_duration_ms(audit_window or _AUDIT_WINDOW, option="--audit-window")
     with ExitStack() as stack:
         connection = stack.enter_context(LastingConnection(connect))
         replicas = stack.enter_context(closing(_Replicas(connection, instance, timeout_s(connect.timeout))))
@@ -118,7 +127,7 @@ def metrics(
             raise failure
         registry = CollectorRegistry()
         registry.register(GroupCollector(polls, instance))
-        repeated: list[tuple[float, Refresh]] = [(interval_s, polls.refresh)]
+        repeated: list[tuple[float, Refresh]] = [(poll_s, polls.refresh)]
         if audit_s is not None:
             auditing = stack.enter_context(LastingConnection(read_committed(connect)))
             audits = _audits(auditing, groups, audit_window_ms, lambda: processor_groups(instance, polls.replicas))
@@ -202,12 +211,12 @@ def _refresh_until_stopped(repeated: Sequence[tuple[float, Refresh]]) -> None:
     stopping = threading.Event()
     record_signals(stopping)
     failed: set[int] = set()
-    due_s = [time.monotonic() + interval_s for interval_s, _ in repeated]
+    due_s = [time.monotonic() + pause_s for pause_s, _ in repeated]
     while not stopping.wait(max(0.0, min(due_s) - time.monotonic())):
         i = due_s.index(min(due_s))
-        interval_s, refresh = repeated[i]
+        pause_s, refresh = repeated[i]
         failure = refresh()
-        due_s[i] = time.monotonic() + interval_s
+        due_s[i] = time.monotonic() + pause_s
         if failure is not None and i not in failed:
             print_message(f"Warning: {failure}")
         elif failure is None and i in failed:

@@ -176,10 +176,14 @@ def test_O6_a_ledger_is_compared(cli: CommandLine, monkeypatch: pytest.MonkeyPat
     result, document = audited(cli, *options)
     assert (result.code, document["output_evidence"], ranges(document)) == (5, "ledger", [(0, 10, 14, "missing")])
     assert given == [("dbname=x", "streamgroups_ledger") if "--postgres" in options else ("/out", "lake")]
-    assert audited(cli, *options, "--ledger-table", "positions")[0].code == 5
+    if "--postgres" in options:
+        assert audited(cli, *options, "--ledger-table", "positions")[0].code == 5
+        assert given[-1] == ("dbname=x", "positions")
 
 
-@pytest.mark.parametrize("options", [("--postgres", "x=1", "--delta", "/out"), ("--delta-connection", "lake")])
+@pytest.mark.parametrize(
+    "options", [("--postgres", "x=1", "--delta", "/out"), ("--delta-connection", "lake"), ("--ledger-table", "t")]
+)
 def test_contradictions_are_usage_errors(cli: CommandLine, options: tuple[str, ...]) -> None:
     assert cli("groups", "audit", "board", *options).code == 2
 

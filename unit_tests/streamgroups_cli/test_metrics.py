@@ -394,7 +394,10 @@ def test_alert_rules_can_be_printed_without_a_cluster(cli: CommandLine) -> None:
         ["--listen", "127.0.0.1:99999"],
         ["--instance", "board.eu"],
         ["--audit-interval", "soon"],
-        ["--audit-window", "soon"],
+        ["--audit-interval", "1h", "--audit-window", "soon"],
+        ["--audit-window", "1h"],
+        ["--interval", "0s"],
+        ["--audit-interval", "99ms"],
     ],
 )
 def test_wrong_options(cli: CommandLine, arguments: list[str]) -> None:

@@ -61,6 +61,9 @@ _SENTENCES: Mapping[Evidence, str] = {
 }
 
 
+_LEDGER_TABLE = "streamgroups_ledger"
+
+
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """The options for the ledger of a sink."""
@@ -75,9 +78,15 @@ class SinkOptions:
         ),
     ] = None
     ledger_table: Annotated[
-        str,
-        typer.Option("--ledger-table", metavar="TABLE", help="The ledger in this database.", rich_help_panel="Sink"),
-    ] = "streamgroups_ledger"
+        str | None,
+        typer.Option(
+            "--ledger-table",
+            metavar="TABLE",
+            help=f"The ledger in this database. Default: {_LEDGER_TABLE}.",
+            rich_help_panel="Sink",
+            show_default=False,
+        ),
+    ] = None
     delta: Annotated[
         str | None,
         typer.Option("--delta", metavar="URI", help="The Delta table of the output.", rich_help_panel="Sink"),
@@ -100,8 +109,10 @@ class SinkOptions:
             raise InvalidOption("--postgres and --delta exclude each other.", remedy="Use that of the query's sink.")
         if self.delta_connection is not None and self.delta is None:
             raise InvalidOption("--delta-connection is given without --delta.", remedy="Add --delta URI.")
+        if self.ledger_table is not None and self.postgres is None:
+            raise InvalidOption("--ledger-table is given without --postgres.", remedy="Add --postgres NAME|CONNINFO.")
         if self.postgres is not None:
-            return postgres_ledger(self.postgres, self.ledger_table)
+            return postgres_ledger(self.postgres, self.ledger_table or _LEDGER_TABLE)
         return None if self.delta is None else delta_ledger(self.delta, self.delta_connection)
 
 

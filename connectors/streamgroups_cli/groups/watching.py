@@ -20,7 +20,7 @@ from streamgroups.monitoring.monitor import Monitor
 from streamgroups.printable import printable
 from streamgroups.tables import plain_lines
 from streamgroups.times import utc
-from streamgroups_cli.connection import Connect
+from streamgroups_cli.connection import Connect, interval_s
 from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups.scope import GroupsOrAllArgument, named_groups
 from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table, screen
@@ -38,8 +38,6 @@ from streamgroups_cli.output import (
 
 #: The lines of a screen for its head, and for the headings and the frames of two tables.
 _LINES_WITHOUT_ROWS = 12
-#: The minimum between two polls of a screen.
-_MIN_INTERVAL_S = 0.1
 
 
 @with_options
@@ -57,7 +55,7 @@ def watch(
     output: OutputOption = Output.table,
 ) -> None:
     """Watch groups, members, ownership, lag and event time. Without a name all groups are watched."""
-    interval_s = parse_duration_ms(interval, option="--interval") / 1000
+    pause_s = interval_s(interval)
     window_ms = parse_duration_ms(window, option="--window")
     chosen = named_groups(groups)
     with LastingConnection(connect) as connection:
@@ -77,7 +75,7 @@ def watch(
         polls = _polls(connection, monitor, chosen, first)
         show = _show_screen if sys.stdout.isatty() and output is Output.table else _print_lines
         with suppress(KeyboardInterrupt):
-            show(polls, interval_s, count, output)
+            show(polls, pause_s, count, output)
 
 
 def _poll(connection: LastingConnection, monitor: LastingMonitor, chosen: list[str] | None) -> Poll:
@@ -98,7 +96,7 @@ def _polls(
             last = Poll(last.time_ms, last.groups, last.where, error=str(e))
 
 
-def _show_screen(polls: Iterator[Poll], interval_s: float, count: int | None, _: Output) -> None:
+def _show_screen(polls: Iterator[Poll], pause_s: float, count: int | None, _: Output) -> None:
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
@@ -116,17 +114,17 @@ def _show_screen(polls: Iterator[Poll], interval_s: float, count: int | None, _:
             live.update(Group(head, *error, *lines), refresh=True)
             if number == count:
                 return
-            time.sleep(max(interval_s, _MIN_INTERVAL_S))
+            time.sleep(pause_s)
 
 
-def _print_lines(polls: Iterator[Poll], interval_s: float, count: int | None, output: Output) -> None:
+def _print_lines(polls: Iterator[Poll], pause_s: float, count: int | None, output: Output) -> None:
     for number, poll in enumerate(polls, 1):
         _print_one(poll, output, headed=number > 1)
         # The reader of a pipe must receive each poll at once.
         sys.stdout.flush()
         if number == count:
             return
-        time.sleep(interval_s)
+        time.sleep(pause_s)
 
 
 def _print_one(poll: Poll, output: Output, *, headed: bool) -> None:
