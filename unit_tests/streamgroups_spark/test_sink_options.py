@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.sinks.exactly_once import KafkaSink
-from streamgroups_spark.sinks.sink_options import Delivery, check_output_schema, parse_sink
+from streamgroups_spark.sinks.sink_options import Delivery, check_output_schema, parse_sink, warn_of_ignored
 
 LEAST = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "checkpointLocation": "/checkpoints/board"}
 
@@ -101,6 +101,12 @@ def test_librdkafkas_name_of_the_limit_and_both_names_of_the_group() -> None:
     both = parse_sink(LEAST | {"kafka.message.max.bytes": "2000000", "kafka.max.request.size": "3000000"})
     assert both.batches.max_message_bytes == 3_000_000
     assert parse_sink(LEAST | {"group.id": "own", "kafka.group.id": "board"}).group_id == "own"
+
+
+def test_options_without_effect_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_ignored(parse_sink(LEAST))
+    warn_of_ignored(parse_sink(LEAST | {"kafka.linger.ms": "5"}))
+    assert caplog.messages == ["Option has no effect here: kafka.linger.ms"]
 
 
 def test_a_cluster_must_be_named() -> None:

@@ -55,7 +55,13 @@ from streamgroups_spark.sinks.letters.of_batch import (
     letter_table,
 )
 from streamgroups_spark.sinks.output_partitions import first_numbers, number_of_topic, with_partitions
-from streamgroups_spark.sinks.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
+from streamgroups_spark.sinks.sink_options import (
+    Delivery,
+    SinkOptions,
+    check_output_schema,
+    parse_sink,
+    warn_of_ignored,
+)
 from streamgroups_spark.sinks.stream_writer import Preparation, SinkWriter
 from streamgroups_spark.source.cluster_clients import cluster_of
 from streamgroups_spark.source.query_checks import check_state
@@ -296,6 +302,7 @@ def _to_kafka(
         # No other query has this group. A run therefore fences all earlier runs, also those with other checkpoints.
         given["kafka.transactional.id"] = transactional_id_of(no_data_group)
         options = parse_sink(given)
+    warn_of_ignored(options)
     rows = StructType([field for field in df.schema if letters is None or field.name != COLUMN])
     check_output_schema(rows, options)
     output_format, preparations, letters_topic = FORMAT, list(first), None

@@ -6,6 +6,7 @@ and of Kafka's producer keep their names and meanings. Names are case-insensitiv
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -27,6 +28,8 @@ _NAMES = ("connection", "topic", "includeHeaders", "delivery")
 _STREAM_NAMES = ("checkpointLocation", "group.id")
 #: Settings of Kafka's producer without effect here: this producer sends one large batch at a time and retries until
 #: success.
+logger = logging.getLogger(__name__)
+
 _WITHOUT_EFFECT = frozenset(
     [
         "linger.ms",
@@ -159,6 +162,12 @@ def parse_sink(
         transaction_timeout_ms=timeout_ms,
         ignored=(*(KAFKA + name for name in sorted((*ignored, *client.ignored))), *of_connection(connected.ignored)),
     )
+
+
+def warn_of_ignored(options: SinkOptions) -> None:
+    """Logs the given options that have no effect. Called once for a query."""
+    if options.ignored:
+        logger.warning("Option has no effect here: %s", ", ".join(options.ignored))
 
 
 #: The columns of Spark's Kafka sink, and the permitted types of each.
