@@ -171,7 +171,10 @@ class GroupAdmin(Protocol):
     def alter_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, Committed]
     ) -> dict[TopicPartition, StreamGroupsError]:
-        """Commits offsets for a group without members. Creates the group if it does not exist."""
+        """Commits offsets for a group without members. Creates the group if it does not exist.
+
+        Too many for one commit are divided. The error of a later commit is returned with its partitions and the rest.
+        """
         ...
 
     def delete_offsets(
@@ -293,7 +296,7 @@ class MetadataStore(Protocol):
         ...
 
     def write(self, group_id: str, entries: Mapping[TopicPartition, Committed]) -> None:
-        """Replaces the metadata entries of these partitions, all at once.
+        """Replaces the metadata entries of these partitions. After an error, some of many entries can be replaced.
 
         Raises:
             GroupRejected: if the group has members, because only they may commit then.

@@ -141,6 +141,12 @@ class AdminContract:
         assert list(outside.groups.alter_offsets(group, {tp: Committed(2, "x" * 4_097)})) == [tp]
         assert outside.groups.committed_offsets([group])[group][tp].next_offset == 1
 
+    def test_offsets_that_are_larger_than_one_commit(self, outside: Outside) -> None:
+        topic, group = outside.create_topic(300), outside.new_group()
+        offsets = {TopicPartition(topic, p): Committed(p, "x" * 4_000) for p in range(300)}
+        assert outside.groups.alter_offsets(group, offsets) == {}
+        assert outside.groups.committed_offsets([group]) == {group: offsets}
+
     def test_O3_records_are_counted_within_a_range_and_what_the_limit_leaves_out_is_a_bound(
         self, outside: Outside
     ) -> None:

@@ -342,6 +342,13 @@ class MetadataStoreContract:
             outside.metadata_store.write(group, {tp: Committed(2, largest + "x")})
         assert outside.metadata_store.read(group, [tp]) == {tp: Committed(1, largest)}
 
+    def test_entries_that_are_larger_than_one_commit(self, outside: Outside) -> None:
+        """A broker stores a commit as one record batch, of at most 1,048,588 bytes."""
+        group, topic = outside.new_group(), outside.create_topic(300)
+        entries = {TopicPartition(topic, p): Committed(p, "x" * 4_000) for p in range(300)}
+        outside.metadata_store.write(group, entries)
+        assert outside.other_metadata_store.read(group, entries) == entries
+
     def test_a_group_with_members_rejects_entries(self, outside: Outside) -> None:
         group, topic = outside.new_group(), outside.create_topic(1)
         tp = TopicPartition(topic, 0)

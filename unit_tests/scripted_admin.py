@@ -17,9 +17,12 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.client.logs import client_log
+from unit_tests.commit_limit import is_too_large
 
 CONFIG = ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"})
 
@@ -47,6 +50,10 @@ class Answers:
     epochs: dict[TopicPartition, deque[tuple[int, int, int]]] = field(default_factory=dict)
     #: The requests for the ends of leader epochs: partition, current leader epoch, leader epoch.
     compared: list[tuple[int, int, int]] = field(default_factory=list)
+    #: The error codes of OffsetCommit, in order; the last one is repeated.
+    commits: deque[int] = field(default_factory=deque)
+    #: The offsets that OffsetCommit has stored for each group.
+    stored: defaultdict[str, dict[TopicPartition, Committed]] = field(default_factory=lambda: defaultdict(dict))
 
     def answer(self, request: Any) -> Any:
         name = type(request).__name__.removesuffix("Request")
@@ -124,6 +131,26 @@ class Answers:
         topics = [SimpleNamespace(name=name, partitions=found) for name, found in by_topic.items()]
         groups = [SimpleNamespace(group_id=g.group_id, error_code=0, topics=topics) for g in request.groups]
         return SimpleNamespace(groups=groups)
+
+    def _OffsetCommit(self, request: Any) -> Any:
+        rows = {TopicPartition(t.name, p.partition_index): p for t in request.topics for p in t.partitions}
+        code = _next(self.commits) if self.commits else 0
+        if is_too_large(request.group_id, ((tp, p.committed_metadata) for tp, p in rows.items())):
+            code = int(Code.UNKNOWN_SERVER_ERROR)
+        if not code:
+            stored = self.stored[request.group_id]
+            stored |= {tp: Committed(p.committed_offset, p.committed_metadata) for tp, p in rows.items()}
+        return SimpleNamespace(
+            topics=[
+                SimpleNamespace(
+                    name=t.name,
+                    partitions=[
+                        SimpleNamespace(partition_index=p.partition_index, error_code=code) for p in t.partitions
+                    ],
+                )
+                for t in request.topics
+            ]
+        )
 
 
 def _next(answers: deque[Any]) -> Any:

@@ -21,6 +21,7 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from unit_tests.commit_limit import is_too_large
 
 _PRODUCER_ID = 77
 
@@ -177,6 +178,10 @@ class ScriptedBrokers:
         code = self._fenced(request.transactional_id, request.producer_epoch, code)
         if not code and request.generation_id not in (-1, self.generation):
             code = int(Code.ILLEGAL_GENERATION)
+        rows = ((t.name, p) for t in request.topics for p in t.partitions)
+        metadata = ((TopicPartition(name, p.partition_index), p.committed_metadata) for name, p in rows)
+        if is_too_large(request.group_id, metadata):
+            code = int(Code.UNKNOWN_SERVER_ERROR)
         if not code:
             self.ids[request.transactional_id].offsets |= {
                 TopicPartition(t.name, p.partition_index): p.committed_offset

@@ -19,6 +19,7 @@ import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from streamgroups.partitions import TopicPartition
+from unit_tests.commit_limit import is_too_large
 
 #: The result of a step is the result of the poll.
 Step = Callable[[], Any]
@@ -206,6 +207,8 @@ class ScriptedConsumer:
         texts = {_own(p): _BEGIN.split(p.metadata or "") for p in offsets}
         self.begins |= {tp: "".join(parts[1:2]) for tp, parts in texts.items()}
         rows = {_own(p): (p.offset, "".join(texts[_own(p)][::2])) for p in offsets}
+        if is_too_large(self.settings.get("group.id", ""), [(_own(p), p.metadata or "") for p in offsets]):
+            rejection = KafkaError.INVALID_COMMIT_OFFSET_SIZE
         self.calls.append(("refused" if rejection else "commit", rows))
         self.leader_epochs = {_own(p): p.leader_epoch for p in offsets}
         if rejection:

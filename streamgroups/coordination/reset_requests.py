@@ -29,8 +29,6 @@ from streamgroups.ports import Clock, Committed, MetadataStore
 from streamgroups.printable import listed
 from streamgroups.state.origins import UNNAMED, StateOrigin
 
-#: The maximum number of entries in one commit: far below the maximum size of a request (about 1 MB).
-_ENTRIES_PER_COMMIT = 1_000
 #: The default limit of a broker for offset metadata (``offset.metadata.max.bytes``): 4,096, including the NUL that ends
 #: a text in librdkafka.
 _MAX_BYTES = 4_095
@@ -216,9 +214,8 @@ class ResetRequests:
         resets = {tp: ResetRequest(number, n, moves, void, states.get(tp, UNNAMED)) for tp, n in sorted(where.items())}
         if any(len(order.encode().encode()) > _MAX_BYTES for order in resets.values()):
             raise _too_many(group_id, moves, given)
-        rows = [(tp, Committed(order.next_offset, order.encode())) for tp, order in resets.items()]
-        for i in range(0, len(rows), _ENTRIES_PER_COMMIT):
-            self._metadata_store.write(resets_group_of(group_id), dict(rows[i : i + _ENTRIES_PER_COMMIT]))
+        entries = {tp: Committed(order.next_offset, order.encode()) for tp, order in resets.items()}
+        self._metadata_store.write(resets_group_of(group_id), entries)
         return number
 
 

@@ -56,6 +56,7 @@ RENAMED = {
     Code.MESSAGE_TOO_LARGE: "messagesizetoolarge",
     Code.INVALID_TOPIC_EXCEPTION: "invalidtopic",
     Code.KAFKA_STORAGE_ERROR: "kafkastorage",
+    Code.UNKNOWN_SERVER_ERROR: "unknown",
 }
 
 

@@ -21,7 +21,7 @@ from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.live_reset import marked_offsets, move_live
 from streamgroups_admin.groups.undo_files import Changes, Undo, filed, is_rejection, state_file, write_new
 
-#: The number of partitions in one commit: far below a broker's limit (about 1 MB), and one step of the progress bar.
+#: The number of partitions in one step of the progress bar. A large step takes several commits.
 PARTITIONS_PER_COMMIT = 1_000
 _INTERRUPTED = "The command was interrupted."
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from kafka.errors import IncompatibleBrokerVersion
 
+from streamgroups.coordination.commit_parts import commit_parts
 from streamgroups.errors import GroupRejected, StreamGroupsError, UnknownGroup
 from streamgroups.groups.description import GroupDescription, GroupListing, GroupMember
 from streamgroups.json_values import MAX_INT32, string, whole
@@ -215,6 +216,22 @@ class KafkaGroupAdmin:
         self, group_id: str, offsets: Mapping[TopicPartition, Committed]
     ) -> dict[TopicPartition, StreamGroupsError]:
         """See :meth:`streamgroups.ports.GroupAdmin.alter_offsets`."""
+        failures: dict[TopicPartition, StreamGroupsError] = {}
+        waiting = list(commit_parts(group_id, offsets))
+        try:
+            while waiting:
+                failures |= self._commit(group_id, waiting[0])
+                waiting.pop(0)
+        except StreamGroupsError as e:
+            left = [tp for part in waiting for tp in part]
+            if len(left) == len(offsets):
+                raise
+            failures.update(dict.fromkeys(left, e))
+        return failures
+
+    def _commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed]
+    ) -> dict[TopicPartition, StreamGroupsError]:
         what = f"The offsets of group '{group_id}' could not be changed"
         topic, partition = (
             OffsetCommitRequest.OffsetCommitRequestTopic,
@@ -232,8 +249,8 @@ class KafkaGroupAdmin:
             topics=topics,
             max_version=_TOPICS_BY_NAME,
         )
-        answer = self._session.run(what, self._request_coordinator, group_id, what, lambda: request) if topics else None
-        return {} if answer is None else self._failures(answer, what, group_id)
+        answer = self._session.run(what, self._request_coordinator, group_id, what, lambda: request)
+        return self._failures(answer, what, group_id)
 
     def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from streamgroups.coordination.commit_parts import commit_parts
 from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRejected, LoginRejected, StreamGroupsError
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -27,7 +28,7 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.job_thread import Job, JobThread
 from streamgroups_kafka.client.logs import client_log
-from streamgroups_kafka.client.partition_conversion import committed_offsets, to_confluent
+from streamgroups_kafka.client.partition_conversion import committed_offsets, rows_of
 from streamgroups_kafka.client.responses import raise_first, topics_of
 
 logger = logging.getLogger(__name__)
@@ -83,12 +84,12 @@ class KafkaMetadataStore:
 
     def write(self, group_id: str, entries: Mapping[TopicPartition, Committed]) -> None:
         """See :meth:`streamgroups.ports.MetadataStore.write`."""
-        if not entries:
-            return
-        rows = [to_confluent(tp, entry.next_offset, entry.metadata) for tp, entry in entries.items()]
+        for part in commit_parts(group_id, entries):
+            self._write(group_id, part)
 
+    def _write(self, group_id: str, entries: Mapping[TopicPartition, Committed]) -> None:
         def request() -> None:
-            raise_first(self._consumer(group_id).commit(offsets=rows, asynchronous=False) or ())
+            raise_first(self._consumer(group_id).commit(offsets=rows_of(entries), asynchronous=False) or ())
 
         try:
             self._run(f"Committing to group '{group_id}'", group_id, request)

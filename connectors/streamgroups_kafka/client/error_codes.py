@@ -16,6 +16,7 @@ BROKER_REMOVED = -137
 class Code(IntEnum):
     """Error codes with the names of Kafka's ``Errors``."""
 
+    UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2

@@ -5,7 +5,7 @@ Used by every module that passes partitions to confluent-kafka. Source: ``Offset
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, Consumer
@@ -33,6 +33,11 @@ def to_confluent(
     if metadata:
         return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset, metadata)
     return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset)
+
+
+def rows_of(offsets: Mapping[TopicPartition, Committed]) -> list[confluent_kafka.TopicPartition]:
+    """Converts offsets for a commit of confluent-kafka, with their metadata."""
+    return [to_confluent(tp, committed.next_offset, committed.metadata) for tp, committed in offsets.items()]
 
 
 def committed_offsets(

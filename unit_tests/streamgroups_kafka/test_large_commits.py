@@ -1,0 +1,113 @@
+"""S2, S6, S7, X1: a commit above the size limit of a broker is divided, because the broker rejects it for good."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
+from streamgroups.coordination.reset_protocol import resets_group_of
+from streamgroups.coordination.reset_requests import ResetRequests
+from streamgroups.errors import BrokerUnreachable, StreamGroupsError
+from streamgroups.groups.gaps import Cause, Gap, Gaps, PartitionGap
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_kafka.admin import metadata_store as store_module
+from streamgroups_kafka.admin.gap_records import GapRecords
+from streamgroups_kafka.admin.groups import KafkaGroupAdmin
+from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
+from streamgroups_kafka.client.error_codes import Code
+from unit_tests.scripted_admin import CONFIG, Answers, scripted_session
+from unit_tests.scripted_consumer import ScriptedConsumer
+
+FLIGHTS = [TopicPartition("flights", p) for p in range(1_000)]
+#: The mark of a query with a form of 900 bytes.
+LARGE = "x" * 900
+
+
+@pytest.fixture
+def consumer() -> ScriptedConsumer:
+    return ScriptedConsumer()
+
+
+@pytest.fixture
+def metadata_store(consumer: ScriptedConsumer, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaMetadataStore]:
+    monkeypatch.setattr(store_module, "Consumer", consumer)
+    metadata_store = KafkaMetadataStore(CONFIG, retry_timeout_s=5.0)
+    yield metadata_store
+    metadata_store.close()
+
+
+# ---- metadata entries --------------------------------------------------------------------------------------------------
+
+
+def test_S6_a_reset_request_for_100_topics(metadata_store: KafkaMetadataStore, consumer: ScriptedConsumer) -> None:
+    """Each entry names all topics of the request."""
+    topics = {f"a-topic-with-a-quite-long-name-{i:03}": 3 for i in range(100)}
+    where = {TopicPartition(topic, p): 5 for topic, n in topics.items() for p in range(n)}
+    requests = ResetRequests(metadata_store, lambda: 0, lambda names: {name: topics[name] for name in names})
+    number = requests.write("airline", where)
+    assert len(consumer.commits) == 3
+    assert consumer.settings["group.id"] == resets_group_of("airline")
+    waiting = requests.waiting("airline", where)
+    assert {tp: (it.id, it.next_offset) for tp, it in waiting.items()} == dict.fromkeys(where, (number, 5))
+
+
+def test_G8_a_reset_request_of_a_command_for_100_topics() -> None:
+    topics = {f"a-topic-with-a-quite-long-name-{i:03}": 3 for i in range(100)}
+    where = {TopicPartition(topic, p): 5 for topic, n in topics.items() for p in range(n)}
+    answers = Answers(committed={FLIGHTS[0]: deque([(0, -1)])})
+    store = AdminMetadataStore(KafkaGroupAdmin(scripted_session(answers)))
+    ResetRequests(store, lambda: 0, lambda names: {name: topics[name] for name in names}).write("airline", where)
+    assert answers.stored[resets_group_of("airline")].keys() == where.keys()
+
+
+def _full() -> Gaps:
+    """The gaps of a partition that fill its entry."""
+    gaps = Gaps()
+    for n in range(200):
+        gaps = gaps.plus(Gap(n, n + 1, Cause.EXPIRED, 1_700_000_000_000))
+    return gaps
+
+
+def test_S7_gaps_of_300_partitions_with_full_entries(
+    metadata_store: KafkaMetadataStore, consumer: ScriptedConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = _full().encode()
+    assert len(text) > 3_900
+    consumer.stored = dict.fromkeys(FLIGHTS[:300], (200, text))
+    found = [PartitionGap(tp, Gap(300, 400, Cause.EXPIRED, 1_700_000_000_000)) for tp in FLIGHTS[:300]]
+    GapRecords(lambda: metadata_store, "airline", lambda: 0).record(found)
+    assert caplog.messages == []
+    assert {offset for offset, _ in consumer.stored.values()} == {400}
+
+
+# ---- tools ---------------------------------------------------------------------------------------------------------------
+
+
+def _altered(answers: Answers) -> Mapping[TopicPartition, StreamGroupsError]:
+    admin = KafkaGroupAdmin(scripted_session(answers, timeout_s=0.0))
+    return admin.alter_offsets("airline", {tp: Committed(7, "x" * 1_500) for tp in FLIGHTS})
+
+
+def test_O1_a_tool_changes_1000_partitions_with_large_metadata() -> None:
+    answers = Answers()
+    assert _altered(answers) == {}
+    assert answers.stored["airline"].keys() == set(FLIGHTS)
+    assert answers.names.count("OffsetCommit") == 4
+
+
+def test_O1_an_error_of_a_later_commit_is_returned_with_the_rest() -> None:
+    answers = Answers(commits=deque([0, int(Code.COORDINATOR_NOT_AVAILABLE)]))
+    failures = _altered(answers)
+    changed = answers.stored["airline"].keys()
+    assert 0 < len(changed) < len(FLIGHTS)
+    assert failures.keys() == set(FLIGHTS) - changed
+    assert {type(it) for it in failures.values()} == {BrokerUnreachable}
+
+
+def test_O1_an_error_of_the_first_commit_is_raised() -> None:
+    with pytest.raises(BrokerUnreachable):
+        _altered(Answers(commits=deque([int(Code.COORDINATOR_NOT_AVAILABLE)])))
