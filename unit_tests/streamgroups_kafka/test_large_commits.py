@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 import pytest
+from confluent_kafka import KafkaError
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import resets_group_of
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.errors import BrokerUnreachable, StreamGroupsError
+from streamgroups.fakes import FakeHistory
 from streamgroups.groups.gaps import Cause, Gap, Gaps, PartitionGap
+from streamgroups.groups.history import Kind
+from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.admin import metadata_store as store_module
@@ -19,6 +24,10 @@ from streamgroups_kafka.admin.gap_records import GapRecords
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.membership import consumer_thread
+from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
+from streamgroups_kafka.membership.member_settings import MemberSettings
+from streamgroups_kafka.membership.member_state import MemberState
 from unit_tests.scripted_admin import CONFIG, Answers, scripted_session
 from unit_tests.scripted_consumer import ScriptedConsumer
 
@@ -111,3 +120,61 @@ def test_O1_an_error_of_a_later_commit_is_returned_with_the_rest() -> None:
 def test_O1_an_error_of_the_first_commit_is_raised() -> None:
     with pytest.raises(BrokerUnreachable):
         _altered(Answers(commits=deque([int(Code.COORDINATOR_NOT_AVAILABLE)])))
+
+
+# ---- members -------------------------------------------------------------------------------------------------------------
+
+
+def _starting(missing: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
+    return dict.fromkeys(missing, Owned(3, Origin.STARTING))
+
+
+class Member:
+    """A member that receives all partitions, and whose marks are large."""
+
+    def __init__(self, consumer: ScriptedConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(consumer_thread, "Consumer", consumer)
+        self.consumer, self.history = consumer, FakeHistory(lambda: 0, "airline", "alice")
+        settings = MemberSettings("airline", "alice", {}, topics=lambda: ["flights"])
+        self.state = MemberState(replace(settings, form=LARGE), self.history, lambda: 0.0)
+        self._settings = settings
+
+    def run(self, partitions: Collection[TopicPartition] = FLIGHTS) -> None:
+        self.consumer.then(self.consumer.assign_all(*partitions), lambda: None, self.state.close)
+        ConsumerOwner(self._settings, _starting, self.state, self.history).run()
+
+
+@pytest.fixture
+def member(consumer: ScriptedConsumer, monkeypatch: pytest.MonkeyPatch) -> Member:
+    return Member(consumer, monkeypatch)
+
+
+def test_S2_a_member_commits_1000_partitions_with_large_marks(member: Member) -> None:
+    member.run()
+    assert {offset for offset, _ in member.consumer.stored.values()} == {3}
+    assert len(member.consumer.stored) == len(FLIGHTS)
+    assert len(member.consumer.commits) == 3
+    assert member.state.due() == {}
+
+
+def test_S2_only_the_rejected_part_of_a_commit_is_repeated(member: Member) -> None:
+    member.consumer.rejections.extend([None, KafkaError.ILLEGAL_GENERATION])
+    member.run()
+    assert member.consumer.names("commit", "refused") == ["commit", "refused", "commit", "commit"]
+    committed = [tp for commit in member.consumer.commits for tp in commit]
+    assert sorted(committed) == FLIGHTS, "each partition once"
+
+
+def test_F2_a_member_marks_the_resets_of_other_clients_in_parts(member: Member) -> None:
+    partitions = [TopicPartition("f" * 200, p) for p in range(3_500)]
+    member.consumer.stored = dict.fromkeys(partitions, (5, ""))
+    member.run(partitions)
+    assert {mark == "" for _, mark in member.consumer.stored.values()} == {False}
+
+
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_MEMBER_ID, KafkaError.GROUP_AUTHORIZATION_FAILED])
+def test_S3_a_member_commits_no_further_part_after_a_permanent_rejection(member: Member, code: int) -> None:
+    member.consumer.rejections.extend([None, code])
+    member.run()
+    assert member.consumer.names("commit", "refused") == ["commit", "refused"]
+    assert len([it for it in member.history.events if it.kind is Kind.REJECTED]) == 1

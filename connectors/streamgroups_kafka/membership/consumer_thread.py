@@ -23,6 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from tenacity import RetryCallState, stop_after_delay, stop_any
 from tenacity.stop import stop_base
 
+from streamgroups.coordination.commit_parts import commit_parts
 from streamgroups.errors import FencedMember, LoginRejected, StreamGroupsError
 from streamgroups.groups.applied_reset import new_reset_id
 from streamgroups.groups.batch_lease import HANDOVER_PART
@@ -37,7 +38,7 @@ from streamgroups.ports import Committed, FirstPositions, Recorder
 from streamgroups.retry import comes_true, retrying
 from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 from streamgroups_kafka.client.logs import MemberLog, client_log
-from streamgroups_kafka.client.partition_conversion import committed_offsets, from_confluent, to_confluent
+from streamgroups_kafka.client.partition_conversion import committed_offsets, from_confluent, rows_of, to_confluent
 from streamgroups_kafka.client.responses import topics_of
 from streamgroups_kafka.membership.batch_watch import BatchWatch
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
@@ -313,10 +314,11 @@ class ConsumerOwner:
             return {}
         resets = self._retrying(self._settings.next_reset, unmarked.keys(), new_reset_id())
         marked = {tp: replace(it, reset=resets[tp]) for tp, it in unmarked.items()}
-        offsets = [to_confluent(tp, it.next_offset, ToolMark(it.reset).encode()) for tp, it in marked.items()]
-        # If the commit fails, the next owner gives the reset another id. The position is the same.
-        with suppress(KafkaException):
-            consumer.commit(offsets=offsets, asynchronous=False)
+        offsets = {tp: Committed(it.next_offset, ToolMark(it.reset).encode()) for tp, it in marked.items()}
+        # If a commit fails, the next owner gives its resets another id. The position is the same.
+        for part in commit_parts(self._settings.group_id, offsets):
+            with suppress(KafkaException):
+                consumer.commit(offsets=rows_of(part), asynchronous=False)
         return marked
 
     def _committed(self, consumer: Consumer, tps: list[TopicPartition]) -> dict[TopicPartition, Committed]:
@@ -417,20 +419,22 @@ class ConsumerOwner:
         more.
         """
         due = self._state.due()
-        if not due:
-            return True
-        try:
-            marks = {tp: self._state.mark_of(tp, n) for tp, n in due.items()}
-            offsets = [to_confluent(tp, n, marks[tp].encode(), marks[tp].leader_epoch) for tp, n in due.items()]
-            results = consumer.commit(offsets=offsets, asynchronous=False)
-            errors = [r.error for r in results or () if r.error is not None]
-        except KafkaException as e:
-            errors = [e.args[0]]
-        if not errors:
+        marks = {tp: self._state.mark_of(tp, n) for tp, n in due.items()}
+        offsets = {tp: Committed(n, marks[tp].encode()) for tp, n in due.items()}
+        # A mark describes one partition only, and a partition stays due until its own commit is accepted. So a member can
+        # end between two parts, as it can between two batches of different partitions.
+        for part in commit_parts(self._settings.group_id, offsets):
+            of_part = {tp: due[tp] for tp in part}
+            rows = [to_confluent(tp, it.next_offset, it.metadata, marks[tp].leader_epoch) for tp, it in part.items()]
+            try:
+                results = consumer.commit(offsets=rows, asynchronous=False)
+                errors = [r.error for r in results or () if r.error is not None]
+            except KafkaException as e:
+                errors = [e.args[0]]
+            if errors:
+                return self._on_commit_rejected(of_part, max(errors, key=lambda e: _GRAVITY[commit_verdict(e)]))
             self._log.succeeded()
-        if errors:
-            return self._on_commit_rejected(due, max(errors, key=lambda e: _GRAVITY[commit_verdict(e)]))
-        self._state.committed(due, marks)
+            self._state.committed(of_part, marks)
         return True
 
     def _commit_last(self, consumer: Consumer) -> None:
