@@ -14,6 +14,7 @@ from streamgroups.coordination.reset_protocol import resets_group_of
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.errors import BrokerUnreachable, StreamGroupsError
 from streamgroups.fakes import FakeHistory
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.gaps import Cause, Gap, Gaps, PartitionGap
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
@@ -26,9 +27,13 @@ from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.membership import consumer_thread
 from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.member_settings import MemberSettings
 from streamgroups_kafka.membership.member_state import MemberState
+from streamgroups_kafka.transactions import transaction_requests
+from streamgroups_kafka.transactions.coordinator import Transactions
 from unit_tests.scripted_admin import CONFIG, Answers, scripted_session
+from unit_tests.scripted_brokers import ScriptedBrokers
 from unit_tests.scripted_consumer import ScriptedConsumer
 
 FLIGHTS = [TopicPartition("flights", p) for p in range(1_000)]
@@ -178,3 +183,22 @@ def test_S3_a_member_commits_no_further_part_after_a_permanent_rejection(member:
     member.run()
     assert member.consumer.names("commit", "refused") == ["commit", "refused"]
     assert len([it for it in member.history.events if it.kind is Kind.REJECTED]) == 1
+
+
+# ---- transactions --------------------------------------------------------------------------------------------------------
+
+
+def test_X1_the_offsets_of_a_transaction_are_committed_in_parts_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = ScriptedBrokers(out=1)
+    monkeypatch.setattr(transaction_requests, "AdminSession", brokers)
+    run = Transactions(CONFIG, "board")
+    transaction = run.begin()
+    mark = CommitMark(exclusive=False, written=True).encode() + LARGE
+    run.commit_offsets(
+        transaction, dict.fromkeys(FLIGHTS, Committed(9, mark)), ConsumerGroupMetadata("airline", 7, "member-1")
+    )
+    assert brokers.names.count("TxnOffsetCommit") == 3
+    assert brokers.names.count("AddOffsetsToTxn") == 1
+    assert brokers.committed == {}
+    run.commit(transaction)
+    assert brokers.committed == dict.fromkeys(FLIGHTS, 9)

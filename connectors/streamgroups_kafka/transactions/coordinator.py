@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
+from streamgroups.coordination.commit_parts import commit_parts
 from streamgroups.errors import FencedMember, InvalidOption, SinkUnreachable, StreamGroupsError
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.partitions import TopicPartition, by_topic
@@ -125,6 +127,17 @@ class Transactions(TransactionSession):
             "group_id": group_id,
         }
         self._call(Step.ADD_OFFSETS, AddOffsetsToTxnRequest(**identity), self._coordinator, group=group_id)
+        # All parts take effect together, when the transaction commits.
+        for part in commit_parts(group_id, offsets):
+            self._commit_part(identity, part, group_metadata)
+
+    def _commit_part(
+        self,
+        identity: Mapping[str, Any],
+        offsets: Mapping[TopicPartition, Committed],
+        group_metadata: ConsumerGroupMetadata,
+    ) -> None:
+        group_id = group_metadata.group_id
         topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         rows = by_topic(
             (
