@@ -202,3 +202,14 @@ def test_X1_the_offsets_of_a_transaction_are_committed_in_parts_and_together(mon
     assert brokers.committed == {}
     run.commit(transaction)
     assert brokers.committed == dict.fromkeys(FLIGHTS, 9)
+
+
+# ---- the error of a broker with a smaller limit ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [Code.INVALID_COMMIT_OFFSET_SIZE, Code.UNKNOWN_SERVER_ERROR])
+def test_a_broker_with_a_smaller_limit_is_named(code: Code) -> None:
+    failures = _altered(Answers(commits=deque([int(code)])))
+    (remedy,) = {it.remedy for it in failures.values()}
+    assert "message.max.bytes" in remedy
+    assert "__consumer_offsets" in remedy

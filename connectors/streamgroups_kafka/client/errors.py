@@ -106,6 +106,11 @@ _ZOMBIE = _Meaning(
     "'kafka.transaction.timeout.ms' above the duration of the longest batch, and restart this query.",
 )
 
+_COMMIT_SIZE = (
+    "Compare the broker's message.max.bytes, and max.message.bytes of the topic __consumer_offsets, with the default "
+    "1048588. Commits of this library have at most 500000 bytes."
+)
+
 _C, _L = Code, KafkaError
 _LOGIN_CODES = (_C.SASL_AUTHENTICATION_FAILED, _L._AUTHENTICATION, _C.ILLEGAL_SASL_STATE)
 
@@ -206,6 +211,15 @@ _MEANINGS: dict[int, _Meaning] = {
         GroupRejected,
         "the metadata of a committed offset is longer than this broker allows",
         "Set the broker's offset.metadata.max.bytes to at least its default, 4096.",
+    ),
+    # Not GroupRejected: tools take it for a group with members.
+    _C.INVALID_COMMIT_OFFSET_SIZE: _Meaning(
+        StreamGroupsError, "the commit is larger than the topic __consumer_offsets allows", _COMMIT_SIZE
+    ),
+    _C.UNKNOWN_SERVER_ERROR: _Meaning(
+        StreamGroupsError,
+        "an unexpected error has occurred in the broker",
+        f"The log of the broker contains the reason. A commit of offsets can be too large. {_COMMIT_SIZE}",
     ),
     **dict.fromkeys((_C.OFFSET_OUT_OF_RANGE, _L._AUTO_OFFSET_RESET, _L._LOG_TRUNCATION), _GONE),
     **dict.fromkeys((_C.UNSUPPORTED_VERSION, _L._UNSUPPORTED_FEATURE, _L._NOT_IMPLEMENTED), _OLD_BROKER),
