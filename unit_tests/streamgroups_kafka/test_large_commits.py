@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -10,16 +11,16 @@ import pytest
 from confluent_kafka import KafkaError
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
-from streamgroups.coordination.reset_protocol import resets_group_of
+from streamgroups.coordination.reset_protocol import gaps_group_of, resets_group_of
 from streamgroups.coordination.reset_requests import ResetRequests
-from streamgroups.errors import BrokerUnreachable, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, NotAuthorized, StreamGroupsError
 from streamgroups.fakes import FakeHistory
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.gaps import Cause, Gap, Gaps, PartitionGap
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Committed
+from streamgroups.ports import Committed, MetadataStore
 from streamgroups_kafka.admin import metadata_store as store_module
 from streamgroups_kafka.admin.gap_records import GapRecords
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
@@ -96,6 +97,38 @@ def test_S7_gaps_of_300_partitions_with_full_entries(
     GapRecords(lambda: metadata_store, "airline", lambda: 0).record(found)
     assert caplog.messages == []
     assert {offset for offset, _ in consumer.stored.values()} == {400}
+
+
+class _Failing:
+    def __init__(self, error: StreamGroupsError) -> None:
+        self._error = error
+
+    def read(self, *_: object) -> dict[TopicPartition, Committed]:
+        return {}
+
+    def write(self, *_: object) -> None:
+        raise self._error
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "names_grant"), [(NotAuthorized("Denied."), True), (BrokerUnreachable("No response."), False)]
+)
+def test_S7_the_warning_of_lost_gaps_names_a_grant_only_if_it_is_missing(
+    caplog: pytest.LogCaptureFixture, error: StreamGroupsError, names_grant: bool
+) -> None:
+    def new_store() -> MetadataStore:
+        return _Failing(error)
+
+    found = PartitionGap(FLIGHTS[0], Gap(3, 4, Cause.EXPIRED, 0))
+    with caplog.at_level(logging.WARNING):
+        GapRecords(new_store, "airline", lambda: 0).record([found])
+    (warning,) = caplog.messages
+    assert error.what in warning
+    assert gaps_group_of("airline") in warning
+    assert ("Grant Read" in warning) is names_grant
 
 
 # ---- tools ---------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from contextlib import closing
 
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.coordination.unreadable_entries import unreadable
-from streamgroups.errors import StreamGroupsError
+from streamgroups.errors import NotAuthorized, StreamGroupsError
 from streamgroups.groups.gaps import Gaps, PartitionGap
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Committed, MetadataStore
@@ -71,13 +71,15 @@ class GapRecords:
                 if rejected:
                     self._warn(rejected)
         except StreamGroupsError as e:
+            gaps_group = gaps_group_of(self._group_id)
+            grant = f" Grant Read on group '{gaps_group}', or Read on the prefix '{self._group_id}'."
             logger.warning(
-                "Group '%s': the gaps %s are not recorded (%s). Grant Read on group '%s', or Read on the prefix '%s'.",
+                "Group '%s': the gaps %s are not recorded in group '%s' (%s).%s",
                 self._group_id,
                 "; ".join(map(str, gaps)),
+                gaps_group,
                 e,
-                gaps_group_of(self._group_id),
-                self._group_id,
+                grant if isinstance(e, NotAuthorized) else "",
             )
 
     def _warn(self, rejected: Collection[PartitionGap]) -> None:
