@@ -162,6 +162,18 @@ def test_everything_appears_at_once(
     assert committed_offsets(bootstrap, group, source) == {0: 10, 1: 7}
 
 
+def test_offsets_that_are_larger_than_one_commit(
+    bootstrap: str, driver: Transactions, member: Member, group: str, new_topic: Callable[..., str]
+) -> None:
+    """A broker stores a commit as one record batch, of at most 1,048,588 bytes. It checks the generation, not the partitions."""
+    topic = new_topic(300)
+    offsets = {TopicPartition(topic, p): Committed(p, "x" * 4_000) for p in range(300)}
+    transaction = driver.begin()
+    driver.commit_offsets(transaction, offsets, member.group_metadata)
+    driver.commit(transaction)
+    assert committed_offsets(bootstrap, group, topic) == {p: p for p in range(300)}
+
+
 def test_an_abort_leaves_nothing(
     bootstrap: str, driver: Transactions, member: Member, group: str, source: str, target: str
 ) -> None:
