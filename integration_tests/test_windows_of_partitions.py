@@ -108,12 +108,12 @@ def test_W5_the_windows_of_an_idle_partition_close_and_a_filter_closes_none(
 
 
 def test_W11_the_delay_of_the_source_applies_to_windows_without_another_one(shared: Windows, topic: Topic) -> None:
-    """A record that is 15 s late is counted, with a delay of 30 s. ``withWatermark`` overrides the option."""
+    """A record that is 15 s behind another one is counted, with a delay of 30 s."""
     shared.options |= {"watermarkDelay": "30s"}
     tumbling = sg.shapes.tumbling("10s")
     topic.write(0, 1, 17, 2, 60, 3)
     with shared.running("delayed", shared.define(delay=None, window=tumbling)) as query:
-        shared.wait(query, [("key-0", 0, 10, "on-time", 2), ("key-0", 10, 20, "on-time", 1)])
+        shared.wait(query, [("key-0", 0, 10, "on time", 2), ("key-0", 10, 20, "on time", 1)])
 
 
 def test_W11_an_idle_timeout_of_the_source_is_rejected_for_windows_of_partitions(shared: Windows) -> None:
