@@ -54,6 +54,21 @@ def test_partitions_are_overwritten_and_rows_are_merged(store: ObjectStore) -> N
     ]
 
 
+def test_identifiers_are_read_from_a_checkpoint_without_a_lookup_of_each(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = _sink(store)
+    for number in range(3):
+        open_at(sink, 7, number=number)
+    write_batch(sink, 7, 9)
+    DeltaTable(sink.uri, storage_options=dict(sink.storage_options)).create_checkpoint()
+    write_batch(sink, 9, 12)
+    monkeypatch.delattr(DeltaTable, "transaction_version")
+    requested = [partition(number) for number in range(4)]
+    with sink.open(GROUP) as ledger:
+        assert ledger.positions(requested) == dict(zip(requested, (12, 7, 7), strict=False))
+
+
 def test_members_at_once_lose_and_repeat_nothing(store: ObjectStore) -> None:
     sink = _sink(store)
 

@@ -194,7 +194,7 @@ def remove_leftovers(target: Target, stage: Stage) -> None:
     Raises:
         Exception: if the store fails. No file of the table is removed.
     """
-    store = Store(target.uri, target.storage_options)
+    store = target.store()
     there = store.sizes(stage.directory)
     # Files of a merge are read, and the log never contains them.
     committed = frozenset[str]() if target.mode is Mode.UPSERT else _committed(target, store, stage)

@@ -27,6 +27,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from streamgroups.errors import LedgerConflict, SinkRejected, SinkUnreachable, StageLost
 from streamgroups.identity import UNKNOWN, TopicIdentity, fingerprint_bits, from_fingerprint_bits
 from streamgroups.partitions import TopicPartition
+from streamgroups_sinks.delta.identifiers import Identifiers
 from streamgroups_sinks.delta.merging import merge
 from streamgroups_sinks.delta.partition_values import removals
 from streamgroups_sinks.delta.stages import Stage, Staged
@@ -60,10 +61,19 @@ class DeltaLedger:
         target: an existing table.
         group_id: the group.
         retry_timeout_s: how long a commit is retried after concurrent commits, in seconds.
+        identifiers: those that a transaction has read; ``None`` to read the log for each call.
     """
 
-    def __init__(self, target: Target, group_id: str, *, retry_timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        target: Target,
+        group_id: str,
+        *,
+        retry_timeout_s: float = 60.0,
+        identifiers: Identifiers | None = None,
+    ) -> None:
         self._target, self._group_id, self._retry_timeout_s = target, group_id, retry_timeout_s
+        self._identifiers = identifiers
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Ledger.positions`."""
@@ -86,9 +96,11 @@ class DeltaLedger:
         id_of: Callable[[str, TopicPartition], str],
         partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, int]:
+        app_ids = {tp: id_of(self._group_id, tp) for tp in partitions}
         with self._target.translating("reading"):
-            found = {tp: table.transaction_version(id_of(self._group_id, tp)) for tp in partitions}
-        return {tp: version for tp, version in found.items() if version is not None}
+            identifiers = self._identifiers or Identifiers(self._target.store())
+            found = identifiers.versions_in(table, app_ids.values())
+        return {tp: found[app_id] for tp, app_id in app_ids.items() if app_id in found}
 
     @contextmanager
     def transaction(self) -> Iterator[_Transaction]:
@@ -107,7 +119,7 @@ class _Transaction:
 
     def __init__(self, shared: _Commit, group_id: str) -> None:
         self._shared, self._group_id = shared, group_id
-        self._ledger = DeltaLedger(shared.target, group_id)
+        self._ledger = shared.ledger_of(group_id)
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         found = self._ledger.positions_in(self._shared.snapshot, partitions)
@@ -151,11 +163,18 @@ class _Commit:
         self.target, self._group_id = target, group_id
         self.snapshot = target.open()
         self._table: DeltaTable | None = self.snapshot
+        with target.translating("reading"):
+            self._store = target.store()
+        self._read_identifiers = Identifiers(self._store)
         self.expected: dict[tuple[str, TopicPartition], int | None] = {}
         self.staged: list[Staged] = []
         self.next_offsets: dict[tuple[str, TopicPartition], int] = {}
         self.known: dict[tuple[str, TopicPartition], TopicIdentity] = {}
         self.identities: dict[tuple[str, TopicPartition], TopicIdentity] = {}
+
+    def ledger_of(self, group_id: str) -> DeltaLedger:
+        """Returns the positions of one of its groups. All groups share what is read from the log."""
+        return DeltaLedger(self.target, group_id, identifiers=self._read_identifiers)
 
     def commit(self) -> None:
         """Commits on top of the version that was read.
@@ -187,7 +206,7 @@ class _Commit:
         found = {
             (group_id, tp): n
             for group_id in groups
-            for tp, n in DeltaLedger(self.target, group_id)
+            for tp, n in self.ledger_of(group_id)
             .positions_in(table, [tp for g, tp in self.expected if g == group_id])
             .items()
         }
@@ -216,7 +235,7 @@ class _Commit:
 
     def _write(self, table: DeltaTable) -> None:
         target = self.target
-        store = Store(target.uri, target.storage_options)
+        store = self._store
         files = [file for staged in self.staged for file in staged.files]
         self._check_files(store)
         properties = CommitProperties(max_commit_retries=EXACTLY, app_transactions=self._identifiers())

@@ -28,7 +28,6 @@ from streamgroups_sinks.delta.expressions import conditions
 from streamgroups_sinks.delta.ledger import DeltaLedger
 from streamgroups_sinks.delta.schema_conversion import as_delta, check_columns, check_partition_columns, check_simple
 from streamgroups_sinks.delta.stages import Stage, Staged
-from streamgroups_sinks.delta.store import Store
 from streamgroups_sinks.delta.store_errors import readable
 from streamgroups_sinks.delta.tables import Mode, Target, table_id
 
@@ -194,7 +193,7 @@ class DeltaSink:
         """
         target = self._target
         with target.translating("writing to"):
-            store = Store(target.uri, target.storage_options)
+            store = target.store()
         return write_files(store, stage, records, attempt, target.translating)
 
     def open(self, group_id: str) -> AbstractContextManager[Ledger[Sequence[Staged]]]:

@@ -1,11 +1,11 @@
 """Accesses the files below the directory of a table, through the file system of deltalake.
 
-Used by ``data_files``, ``merging`` and ``ledger``. Source: deltalake's ``DeltaStorageHandler``.
+Used by ``data_files``, ``merging``, ``identifiers`` and ``ledger``. Source: deltalake's ``DeltaStorageHandler``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -62,10 +62,21 @@ class Store:
             pq.write_table(rows, out)
             return int(out.tell())
 
-    def read_parquet(self, path: str) -> pa.Table:
-        """Returns the rows of a file."""
+    def read_parquet(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Returns the rows of a file.
+
+        Args:
+            path: its path.
+            columns: the columns to read, without those that the file does not have; ``None`` for all. A field of a struct is
+                ``struct.field``.
+
+        Raises:
+            FileNotFoundError: if the file does not exist.
+        """
         with self._files.open_input_file(path) as file:
-            return pq.read_table(file)
+            if columns is None:
+                return pq.read_table(file)
+            return pq.ParquetFile(file, pre_buffer=True).read(columns=list(columns))
 
     def read_text(self, path: str) -> str:
         """Returns the text of a file.

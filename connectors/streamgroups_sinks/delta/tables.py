@@ -25,6 +25,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 from streamgroups.errors import LedgerConflict, SinkRejected
 from streamgroups_sinks.delta.expressions import generated_columns
 from streamgroups_sinks.delta.schema_conversion import Fit, as_delta, check_partition_columns, fit, nullable
+from streamgroups_sinks.delta.store import Store
 from streamgroups_sinks.delta.store_errors import translated, translating
 from streamgroups_sinks.delta.writer_features import Demands, check_files_may_be_added, check_ledger
 
@@ -92,6 +93,10 @@ class Target:
             table = DeltaTable(self.uri, version, storage_options=dict(self.storage_options))
             check_ledger(table.metadata().configuration, uri=self.uri)
             return table
+
+    def store(self) -> Store:
+        """Returns the files of the table. Raises the errors of the store."""
+        return Store(self.uri, self.storage_options)
 
     def exists(self) -> bool:
         """Returns whether the table exists."""
