@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from streamgroups.json_values import read_json_prefix
@@ -66,15 +66,23 @@ def read_entries(
     >>> read_entries("billing.streamgroups", {"flights-0": "{}"}, lambda place, text: read_entry(text) or None)
     {}
     """
-    found, unreadable = {}, []
-    for place, text in metadata.items():
-        entry = parse(place, text) if text else None
-        if entry is not None:
-            found[place] = entry
-        elif text:
-            unreadable.append(place)
-    warn_of_unreadable(group_id, unreadable)
+    parsed = ((place, parse(place, text)) for place, text in metadata.items() if text)
+    found = {place: entry for place, entry in parsed if entry is not None}
+    warn_of_unreadable(group_id, unreadable_in(metadata, found))
     return found
+
+
+def unreadable_in(metadata: Mapping[_Place, str], found: Collection[_Place]) -> list[_Place]:
+    """The partitions whose entry is unreadable.
+
+    Args:
+        metadata: the text of each partition; an empty text is no entry.
+        found: the partitions with a readable entry.
+
+    >>> unreadable_in({"flights-0": "by hand", "flights-1": "", "flights-2": "{}"}, ["flights-2"])
+    ['flights-0']
+    """
+    return [place for place, text in metadata.items() if text and place not in found]
 
 
 def warn_of_unreadable(group_id: str, places: list[_Place]) -> None:

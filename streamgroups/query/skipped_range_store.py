@@ -27,7 +27,7 @@ from streamgroups.checkpoints.offset import BatchOffset, encode
 from streamgroups.coordination.reset_protocol import skipped_ranges_group_of
 from streamgroups.errors import StreamGroupsError
 from streamgroups.json_values import string
-from streamgroups.metadata_entries import read_entries, read_entry, write_entry
+from streamgroups.metadata_entries import read_entries, read_entry, unreadable_in, write_entry
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, MetadataStore
 
@@ -115,7 +115,7 @@ class SkippedRangeStore:
         found = read_entries(
             skipped_ranges_group_of(self._group_id), metadata, lambda _, text: SkippedRanges.parse(text)
         )
-        return found, frozenset(metadata.keys() - found.keys())
+        return found, frozenset(unreadable_in(metadata, found))
 
 
 def fingerprint(batch: BatchOffset) -> str:

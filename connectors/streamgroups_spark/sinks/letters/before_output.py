@@ -31,7 +31,7 @@ from streamgroups.dlq.written_letters import Ranges, missing_letters, with_lette
 from streamgroups.errors import FencedBatch, LedgerConflict, PositionsDiffer, StreamGroupsError
 from streamgroups.groups.membership import Owned
 from streamgroups.json_values import string, whole
-from streamgroups.metadata_entries import read_entries, read_entry, write_entry
+from streamgroups.metadata_entries import read_entries, read_entry, unreadable_in, write_entry
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, Ledger, LedgerTransaction
 from streamgroups.retry import retrying
@@ -233,7 +233,7 @@ class _TopicLedger:
             found = store.read(self._group_id, partitions)
         metadata = {tp: c.metadata for tp, c in found.items()}
         entries = read_entries(self._group_id, metadata, lambda _, text: _entry(text))
-        rejected = [tp for tp, text in metadata.items() if text and tp not in entries]
+        rejected = unreadable_in(metadata, entries)
         if rejected:
             what, remedy = unreadable(self._group_id, rejected)
             raise PositionsDiffer(
