@@ -48,18 +48,45 @@ def test_all_summaries_of_pytest_are_the_result() -> None:
     assert result_of([]) == ""
 
 
-def test_a_run_has_the_exit_code_of_its_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recorded: list[Run] = []
-    monkeypatch.setattr(evidence, "write", recorded.extend)
-    monkeypatch.setattr(evidence, "read", list)
+def _git(*arguments: str) -> str:
+    identity = ("-c", "user.name=tests", "-c", "user.email=tests@example.org", "-c", "commit.gpgsign=false")
+    command = ["git", *identity, *arguments]
+    return subprocess.run(command, cwd=evidence.ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one file of code and one recorded run."""
+    monkeypatch.setattr(evidence, "ROOT", tmp_path)
+    for name in ("ROWS", "TABLE"):
+        monkeypatch.setattr(evidence, name, tmp_path / "docs" / name)
+    monkeypatch.setattr(evidence, "read", lambda: read(evidence.ROWS))
+    monkeypatch.setattr(evidence, "write", lambda runs: write(runs, evidence.ROWS, evidence.TABLE))
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "code").write_text("1")
+    evidence.write([_run("make b")])
+    _git("init", "--quiet")
+    _git("add", ".")
+    _git("commit", "--quiet", "-m", "Begin")
+    return tmp_path
+
+
+def test_a_run_has_the_exit_code_of_its_command(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-c", "print('3 faults'); raise SystemExit(4)"]
     assert evidence.main(command) == 4
-    assert (recorded[0].exit_code, recorded[0].result) == (4, "3 faults")
+    finished, other = evidence.read()
+    assert (finished.exit_code, finished.result, other) == (4, "3 faults", _run("make b"))
     assert capsys.readouterr().out == "3 faults\n"
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=evidence.ROOT, capture_output=True, text=True, check=True)
-    assert commit.stdout.startswith(recorded[0].commit.rstrip("+"))
+    assert finished.commit == _git("rev-parse", "--short=8", "HEAD")
+
+
+def test_a_run_of_changed_code_is_marked_and_one_of_changed_results_is_not(repository: Path) -> None:
+    evidence.write([_run("make c")])
+    (repository / "untracked").write_text("1")
+    commit = _git("rev-parse", "--short=8", "HEAD")
+    assert evidence.run(["true"]).commit == commit
+    (repository / "code").write_text("2")
+    assert evidence.run(["true"]).commit == commit + "+"
 
 
 def test_without_a_command_the_usage_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
