@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from streamgroups.coordination.named_topics import NamedTopics
 from streamgroups.coordination.reset_protocol import (
     MemberEntry,
     ResetRequest,
@@ -110,7 +111,7 @@ class ResetParticipant:
         clock: Clock,
     ) -> None:
         self._metadata_store, self._cluster, self._group_id, self._signed = metadata_store, cluster, group_id, signed
-        self._clock, self._unapplied = clock, Unapplied()
+        self._clock, self._unapplied, self._topics = clock, Unapplied(), NamedTopics()
         #: The ownership epoch in which the entry of a partition was read.
         self._known: dict[TopicPartition, int] = {}
         self._applied: dict[TopicPartition, str] = {}
@@ -217,7 +218,8 @@ class ResetParticipant:
         return owned, pending(self._resets(owned.keys()), self._applied)
 
     def _step(self, member: ResettableMember, due: Mapping[TopicPartition, ResetRequest]) -> Step:
-        counts = self._cluster.topics()
+        named = {topic for request in due.values() for topic in request.moves}
+        counts = self._topics.counts(named, self._cluster.topics(), self._clock())
         about = due.keys() | candidates(due.values(), counts)
         # Requests are read first: an entry can only refer to a request that existed before it.
         resets = self._resets(about)
