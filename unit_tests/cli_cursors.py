@@ -83,6 +83,7 @@ class FakeCursors:
                 AdminMetadataStore(FakeAdmin(self._cluster)),
                 FakeRecords(self._cluster),
                 now_ms,
+                now_ms,
                 TopicIds(self._cluster, now_ms),
             ),
             lease_timeout_ms=lease_timeout_ms,

@@ -67,7 +67,15 @@ class Joining:
         cluster: Any = self.world.cluster
         unused: Any = None
         self.instances = Instances(
-            config, cluster, self.world.metadata_store, unused, unused, self.world.clock, unused, join_timeout_ms=60_000
+            config,
+            cluster,
+            self.world.metadata_store,
+            unused,
+            unused,
+            self.world.clock,
+            self.world.clock,
+            unused,
+            join_timeout_ms=60_000,
         )
         monkeypatch.setattr(self.instances, "_admit", lambda _: {})
         monkeypatch.setattr(self.instances, "_new_session", self.new_session)

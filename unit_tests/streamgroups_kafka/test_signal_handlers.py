@@ -142,7 +142,15 @@ def test_no_instance_remains_that_is_created_while_a_handler_closes(monkeypatch:
         cluster: Any = world.cluster
         config = ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"})
         instances = Instances(
-            config, cluster, world.metadata_store, unused, unused, world.clock, unused, join_timeout_ms=1_000
+            config,
+            cluster,
+            world.metadata_store,
+            unused,
+            unused,
+            world.clock,
+            world.clock,
+            unused,
+            join_timeout_ms=1_000,
         )
         monkeypatch.setattr(instances, "_admit", lambda _: {})
         monkeypatch.setattr(instances, "_new_session", lambda request, _: world.new_session(request.instance))

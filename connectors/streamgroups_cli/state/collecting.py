@@ -7,7 +7,6 @@ SEMANTICS S10.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from typing import Annotated, TypeAlias
 
@@ -28,6 +27,7 @@ from streamgroups_cli.groups.scope import positions_of
 from streamgroups_cli.options import ExecuteOption, with_options
 from streamgroups_cli.output import Output, OutputOption, emit_rows, print_message
 from streamgroups_cli.state.selection import Location, selected
+from streamgroups_kafka.client.clock import awake_ms
 from streamgroups_operators.collection import Collectable, Collector
 from streamgroups_operators.shared_files import plan_all
 
@@ -67,7 +67,7 @@ def collect(
     plans: list[_Plan] = []
     collectors: dict[str, dict[str, Collector]] = {}
     for group_id, operator, files in selected(location, groups):
-        collectors.setdefault(group_id, {})[operator] = Collector(files, rule, lambda: time.monotonic_ns() // 1_000_000)
+        collectors.setdefault(group_id, {})[operator] = Collector(files, rule, awake_ms)
     with connect() as cluster:
         committed = {group_id: _committed(cluster, group_id) for group_id in dict.fromkeys(groups)}
         for group_id, of_group in collectors.items():

@@ -31,7 +31,7 @@ from streamgroups.positions import Position
 from streamgroups.printable import listed
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
-from streamgroups_kafka.client.clock import SteadyClock
+from streamgroups_kafka.client.clock import SteadyClock, now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors.closing import ClosableMetadataStore, Closed, closed_error
 from streamgroups_kafka.cursors.group_cleanup import GroupRetention
@@ -103,6 +103,7 @@ class GroupCursors:
         self._config = ClientConfig.from_options({**given, "bootstrap.servers": bootstrap_servers})
         self._key = signing_key or secrets.token_bytes(32)
         self._clock = clock or SteadyClock()
+        wall_clock = clock or now_ms
         self._cluster = KafkaCluster(
             self._config,
             read_committed=self._config.isolation_level == "read_committed",
@@ -110,8 +111,8 @@ class GroupCursors:
         )
         self._closed = Closed()
         self._metadata_store = ClosableMetadataStore(KafkaMetadataStore(self._config), self._closed)
-        self._operations = GroupOperations(self._cluster, self._metadata_store, self._clock)
-        self._retention = GroupRetention(self._config, self._clock, most=groups_per_stream)
+        self._operations = GroupOperations(self._cluster, self._metadata_store, wall_clock)
+        self._retention = GroupRetention(self._config, wall_clock, most=groups_per_stream)
         refresh_ms = int(self._config.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
         self._ids = TopicIds(self._cluster, self._clock, refresh_ms=refresh_ms)
         self._partitions = PartitionReaders(self._new_reader)
@@ -122,6 +123,7 @@ class GroupCursors:
             self._operations,
             self._retention,
             self._clock,
+            wall_clock,
             self._ids,
             join_timeout_ms=join_timeout_ms,
         )

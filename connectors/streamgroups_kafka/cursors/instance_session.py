@@ -53,7 +53,8 @@ class Outside:
         cluster: provides groups and topics.
         metadata_store: provides the metadata entries of the group.
         records: reads messages. The session closes it.
-        clock: returns milliseconds since the epoch.
+        clock: returns milliseconds since the epoch, without jumps.
+        wall_clock: returns the time that other processes have, in milliseconds since the epoch.
         ids: provides topic ids.
     """
 
@@ -61,6 +62,7 @@ class Outside:
     metadata_store: MetadataStore
     records: Records
     clock: Clock
+    wall_clock: Clock
     ids: TopicIds
 
 
@@ -414,9 +416,10 @@ class InstanceSession:
         """Returns the metadata entry of the instance. Its expiry may be late, but never early: it assumes no further
         request.
         """
-        lease, now_ms = self.lease, self._outside.clock()
-        until_ms = (now_ms if lease.requests else lease.renewed_ms) + lease.timeout_ms
-        return MemberEntry(self.identity.instance, member_id, lease.renewed_ms, until_ms)
+        lease, wall_ms = self.lease, self._outside.wall_clock()
+        idle_ms = self._outside.clock() - lease.renewed_ms
+        until_ms = wall_ms + lease.timeout_ms - (0 if lease.requests else idle_ms)
+        return MemberEntry(self.identity.instance, member_id, wall_ms - idle_ms, until_ms)
 
     def _leave(self) -> None:
         """The last job: commits what the end of the session names, and leaves the group."""

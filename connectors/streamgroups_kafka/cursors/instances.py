@@ -79,7 +79,8 @@ class Instances:
         metadata_store: provides the metadata entries of the groups.
         operations: describes groups and resets their offsets.
         retention: counts the groups of a stream and deletes unused ones.
-        clock: returns milliseconds since the epoch.
+        clock: returns milliseconds since the epoch, without jumps.
+        wall_clock: returns the time that other processes have, in milliseconds since the epoch.
         ids: provides topic ids.
         join_timeout_ms: how long an instance waits for its first assignment, in milliseconds.
     """
@@ -92,11 +93,13 @@ class Instances:
         operations: GroupOperations,
         retention: GroupRetention,
         clock: Clock,
+        wall_clock: Clock,
         ids: TopicIds,
         *,
         join_timeout_ms: int,
     ) -> None:
-        self._config, self._cluster, self._metadata_store, self._clock = config, cluster, metadata_store, clock
+        self._config, self._cluster, self._metadata_store = config, cluster, metadata_store
+        self._clock, self._wall_clock = clock, wall_clock
         self._operations, self._retention, self._ids, self._join_timeout_ms = (
             operations,
             retention,
@@ -188,7 +191,8 @@ class Instances:
             ):
                 continue
             if not session.end_if_silent():
-                until = datetime.fromtimestamp(session.lease.until_ms / 1000, timezone.utc)
+                remaining_ms = session.lease.until_ms - self._clock()
+                until = datetime.fromtimestamp((self._wall_clock() + remaining_ms) / 1000, timezone.utc)
                 raise _taken(
                     instance_request,
                     f"is live in this process until {until:%H:%M:%S} UTC, and longer if it sends another request",
@@ -274,7 +278,7 @@ class Instances:
                 instance_request.stream, instance_request.group, instance_request.instance, secrets.token_hex(8)
             ),
             self._member_of(instance_request, starting),
-            Outside(self._cluster, self._metadata_store, reader, self._clock, self._ids),
+            Outside(self._cluster, self._metadata_store, reader, self._clock, self._wall_clock, self._ids),
             lease_timeout_ms=instance_request.lease_timeout_ms,
             commit_on_get=instance_request.commit_on_get,
         )

@@ -11,14 +11,14 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.instances.entries import Placement, Removed, Worker
 from streamgroups.instances.manager import ManagerSettings, Memory, Plan, Self, plan
 from streamgroups.instances.ports import EntryReader, EntryWriter, InstanceLog
-from streamgroups_kafka.client.clock import SteadyClock, now_ms
+from streamgroups_kafka.client.clock import awake_ms, now_ms
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class ManagerProcess:
     settings: ManagerSettings
     launcher: WorkerLauncher
     must_end: Callable[[], bool]
-    clock: Callable[[], int] = field(default_factory=SteadyClock)
+    clock: Callable[[], int] = awake_ms
 
     def __post_init__(self) -> None:
         self._self = Self(socket.gethostname()[:255], os.getpid(), now_ms())

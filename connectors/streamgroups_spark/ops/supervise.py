@@ -45,7 +45,7 @@ from streamgroups.supervision.policy import (
     after_failure,
     decide,
 )
-from streamgroups_kafka.client.clock import SteadyClock
+from streamgroups_kafka.client.clock import awake_ms
 from streamgroups_spark.bridge.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
 from streamgroups_spark.bridge.user_process import is_running
 from streamgroups_spark.internals.connect import require_classic
@@ -128,7 +128,7 @@ class _Supervisor:
     ) -> None:
         self._start_query, self._policy, self._stop_requested = start_query, policy, stop_requested
         self._on_failure = on_failure
-        self._clock = SteadyClock()
+        self._clock = awake_ms
         self._state = Supervision()
         self._record_signals: Callable[[], None] = lambda: None
         self._name = "The query"

@@ -44,7 +44,7 @@ from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.gap_records import GapRecords
 from streamgroups_kafka.admin.group_limit import GroupLimit
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
-from streamgroups_kafka.client.clock import SteadyClock
+from streamgroups_kafka.client.clock import SteadyClock, now_ms
 from streamgroups_kafka.membership.history_file import HistoryFile
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.member_settings import MemberSettings
@@ -141,7 +141,7 @@ class RunningQuery:
             record = HistoryFile(options.history_dir, group_id=self._group_id, member=self.name)
         if not isinstance(options.subscription, Partitions):
             resets = ResetParticipation(
-                metadata_store, cluster, self._group_id, self.name, SerialJobs(), record, _now_ms, SteadyClock()
+                metadata_store, cluster, self._group_id, self.name, SerialJobs(), record, _now_ms, now_ms
             )
         self._record = resets.listen(record)
         run_id = uuid.uuid4().hex[:12]
@@ -186,7 +186,7 @@ class RunningQuery:
             gaps=GapRecords(
                 lambda: KafkaMetadataStore(options.client, retry_timeout_s=_METADATA_TIMEOUT_S),
                 self._group_id,
-                SteadyClock(),
+                now_ms,
             ),
             resets=resets,
             times=self._time or Times(),

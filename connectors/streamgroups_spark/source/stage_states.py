@@ -24,7 +24,7 @@ from streamgroups.query.state_options import default_location
 from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.state_lookup import Position
 from streamgroups.state.state_retention import Retention
-from streamgroups_kafka.client.clock import SteadyClock
+from streamgroups_kafka.client.clock import awake_ms
 from streamgroups_operators.batch_search import BatchSearch
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.locations import files_below
@@ -85,13 +85,13 @@ def batch_states(
         found = cluster.committed(group_id, partitions)
         return {tp: Owned.committed(it.next_offset, it.metadata) for tp, it in found.items()}
 
-    search, clock = BatchSearch(stored, keeps_on_reset=stage.keeps_on_reset), SteadyClock()
+    search = BatchSearch(stored, keeps_on_reset=stage.keeps_on_reset)
     collect = StateCollection(
-        [Collector(it, Retention(states.retention_ms), clock) for it in files_of],
+        [Collector(it, Retention(states.retention_ms), awake_ms) for it in files_of],
         group_id,
         cluster,
         partitions,
-        clock,
+        awake_ms,
         start,
     )
     if stage.topics is not None:

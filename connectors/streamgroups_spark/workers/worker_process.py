@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from streamgroups.errors import DataLoss, FencedMember, LoginRejected, StreamGroupsError
@@ -18,7 +18,7 @@ from streamgroups.instances.entries import Definition, Entry, Observation, Place
 from streamgroups.instances.leases import HEARTBEATS_PER_LEASE, Lease
 from streamgroups.instances.ports import EntryReader, EntryWriter
 from streamgroups.instances.worker import Run, decide
-from streamgroups_kafka.client.clock import SteadyClock, now_ms
+from streamgroups_kafka.client.clock import awake_ms, now_ms
 from streamgroups_spark.workers.entry_queue import EntryQueue
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class WorkerProcess:
     start: Callable[[Placement, Definition], RunningReplica]
     stop_requested: threading.Event
     end_timeout_s: float = 60.0
-    clock: Callable[[], int] = field(default_factory=SteadyClock)
+    clock: Callable[[], int] = awake_ms
 
     def __post_init__(self) -> None:
         self._runs: dict[Replica, RunningReplica] = {}
