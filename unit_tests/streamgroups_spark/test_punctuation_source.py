@@ -156,8 +156,10 @@ def test_W10_imported_time_drives_a_stream_that_has_come_less_far() -> None:
         assert trades.requested[-1].asserted == NOT_YET
 
 
-def test_W10_of_several_imported_times_the_latest_counts() -> None:
-    trades, orders = Stream("trades", At(2_000), import_from="orders"), Stream("orders", At(5_000))
+@pytest.mark.parametrize("times_of_both_ms", [(2_000, 5_000), (5_000, 2_000)])
+def test_W10_of_several_imported_times_the_latest_counts(times_of_both_ms: tuple[int, int]) -> None:
+    first_ms, second_ms = times_of_both_ms
+    trades, orders = Stream("trades", At(first_ms), import_from="orders"), Stream("orders", At(second_ms))
     with session(Stream("prices"), trades, orders) as name:
         source = reader(name, "prices", importFrom="trades")
         assert times_ms(source.read(source.initialOffset())[0]) == [4_999]
