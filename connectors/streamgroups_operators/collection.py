@@ -1,8 +1,8 @@
 """Deletes the state files that no state needs.
 
 Called by ``streamgroups_spark.source.stage_states`` in the background of a query, and by ``streamgroups state
-collect``. The rules are in :mod:`streamgroups.state.state_retention`. Files never change, so each manifest is read once.
-Source: SEMANTICS S10.
+collect``. The rules are in :mod:`streamgroups.state.state_retention`. Files never change, so each manifest is read once, and its essential part stays in
+memory. Source: SEMANTICS S10.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from streamgroups.errors import StateDamaged
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.essentials import Essentials
 from streamgroups.state.file_ages import FileAges
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, decode
@@ -19,6 +20,7 @@ from streamgroups.state.state_files import CollectableFiles
 from streamgroups.state.state_lookup import Position
 from streamgroups.state.state_retention import Retention, deletable
 from streamgroups_operators.file_format import unpack
+from streamgroups_operators.threads import in_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +77,10 @@ class Collector:
         survey = self._files.survey()
         listed, ages = survey.files, self._ages.observe(survey, self._monotonic_ms())
         self._manifests = {file: manifest for file, manifest in self._manifests.items() if file in listed}
-        for file in listed.keys() - self._manifests.keys():
-            try:
-                self._manifests[file] = self._read(file)
-            except FileNotFoundError:
-                # Another member has deleted it.
-                continue
-            except ValueError as e:
-                raise StateDamaged(
-                    f"The state file '{file}' in '{self._files.location}' is damaged: {e}. No state files are deleted.",
-                    remedy="Restore the file from a backup, or remove it.",
-                ) from e
+        essentials = Essentials()
+        for manifest in in_threads(self._read, sorted(listed.keys() - self._manifests.keys())):
+            if manifest is not None:
+                self._manifests[manifest.file] = essentials.of(manifest)
         gone = deletable(self._manifests.values(), committed, self._retention, ages.files)
         old = {file: survey.unfinished[file].n_bytes for file in ages.unfinished_since(self._retention.young_ms)}
         identities = {state.identity for manifest in self._manifests.values() for state in manifest.states}
@@ -93,9 +88,20 @@ class Collector:
         sizes = {file: it.n_bytes for file, it in listed.items()}
         return Collectable(sizes, gone, clusters, old, self.partitions)
 
-    def _read(self, file: StateFileName) -> Manifest:
-        # A file apart can be large. It has no states.
-        return Manifest(file, "", "", "", ()) if file.is_apart else decode(unpack(self._files.read(file))[0], file)
+    def _read(self, file: StateFileName) -> Manifest | None:
+        if file.is_apart:
+            # It can be large. It has no states.
+            return Manifest(file, "", "", "", ())
+        try:
+            return decode(unpack(self._files.read(file))[0], file)
+        except FileNotFoundError:
+            # Another member has deleted it.
+            return None
+        except ValueError as e:
+            raise StateDamaged(
+                f"The state file '{file}' in '{self._files.location}' is damaged: {e}. No state files are deleted.",
+                remedy="Restore the file from a backup, or remove it.",
+            ) from e
 
     def delete(self, plan: Collectable) -> None:
         """Deletes the files of a plan.

@@ -28,6 +28,7 @@ from streamgroups.state.file_ages import StoredFile, Survey
 from streamgroups.state.file_names import StateFileName
 from streamgroups_operators.hdfs import is_hdfs, is_hdfs_uri, open_hdfs, write_and_rename
 from streamgroups_operators.local_files import make_durable, sync_directory, write_durably
+from streamgroups_operators.threads import in_threads
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
 #: The prefix by which Spark and Hadoop write a local path.
@@ -351,9 +352,12 @@ class StateDirectory:
         self._delete(self._file(file) for file in files)
 
     def _delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
+        def delete(path: str) -> None:
             with translated(self._location), suppress(FileNotFoundError):
                 self._files.delete_file(path)
+
+        for _ in in_threads(delete, paths):
+            pass
 
     def _file(self, file: StateFileName) -> str:
         return f"{self._path}/{file}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from streamgroups.state.origins import Named
 from streamgroups.state.state_retention import Retention
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.store import NewState, Operator, StateStore
+from streamgroups_operators.threads import N_THREADS
 from streamgroups_spark.source.stage_states import StateCollection
 from unit_tests.fake_state_files import FakeStateFiles
 
@@ -33,10 +35,10 @@ class World:
         self.files = FakeStateFiles(self.clock)
         self.cluster = FakeCluster(self.clock)
         self.jobs: list[Callable[[], None]] = []
-        collector = Collector(self.files, Retention(60 * MINUTE_MS, 30 * MINUTE_MS), self.clock)
+        self.collector = Collector(self.files, Retention(60 * MINUTE_MS, 30 * MINUTE_MS), self.clock)
         self.partitions = [P0, P1]
         self.collection = StateCollection(
-            [collector], "billing", self.cluster, lambda: self.partitions, self.clock, self.jobs.append
+            [self.collector], "billing", self.cluster, lambda: self.partitions, self.clock, self.jobs.append
         )
 
     def store(self, minutes_ago: int) -> StateFileName:
@@ -164,3 +166,38 @@ def test_S10_old_unfinished_files_are_deleted(world: World) -> None:
     world.collection([P0])
     world.run()
     assert (world.files.unfinished_ms.keys(), world.files.list().keys()) == ({young}, {base})
+
+
+def test_S10_manifests_are_read_in_several_threads_and_only_their_essentials_stay(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for minutes_ago in range(100, 116):
+        world.store(minutes_ago)
+    together, read = threading.Barrier(N_THREADS, timeout=60), world.files.read
+
+    def wait(file: StateFileName) -> memoryview:
+        together.wait()
+        return read(file)
+
+    monkeypatch.setattr(world.files, "read", wait)
+    plan = world.collector.plan([])
+    assert len(plan.files) == 15
+    assert {it.partition for it in world.collector.partitions} == {0, 1}
+    world.collector.plan([])  # Reads no file again: nothing waits for the others.
+
+
+def test_S10_a_slow_collection_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.store(300), world.store(100)
+    delete = world.files.delete
+
+    def delete_slowly(files: Collection[StateFileName]) -> None:
+        world.clock.advance(11 * MINUTE_MS)
+        delete(files)
+
+    monkeypatch.setattr(world.files, "delete", delete_slowly)
+    world.clock.advance(MINUTE_MS)
+    world.collection([P0])
+    world.run()
+    assert "A collection of old state files of group 'billing' took 660 s, and deleted 1." in caplog.text

@@ -38,6 +38,8 @@ from streamgroups_spark.source.source_options import SourceOptions
 logger = logging.getLogger(__name__)
 #: A collection lists all files, and reads the manifests of new ones.
 _EVERY_MS = 60_000
+#: A collection of this duration can be slower than the tasks that write the files.
+_SLOW_MS = 10 * _EVERY_MS
 
 
 def batch_states(
@@ -227,8 +229,18 @@ class StateCollection:
         try:
             partitions = self._partitions()
             if partitions and min(partitions) in owned:
+                began_ms = self._clock()
                 gone = collect_all(self._collectors, partitions, self._read)
-                logger.debug("Group '%s': %d state files deleted", self._group_id, len(gone))
+                duration_ms = self._clock() - began_ms
+                logger.debug("Group '%s': %d state files deleted in %d ms", self._group_id, len(gone), duration_ms)
+                if duration_ms > _SLOW_MS:
+                    logger.warning(
+                        "A collection of old state files of group '%s' took %d s, and deleted %d. If the number of files grows, "
+                        "set a longer trigger, or a shorter stateRetention",
+                        self._group_id,
+                        duration_ms // 1_000,
+                        len(gone),
+                    )
         except StreamGroupsError as e:
             logger.warning("Old state files of group '%s' are not deleted: %s", self._group_id, e)
         finally:

@@ -7,6 +7,7 @@ from hypothesis import given
 
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.essentials import Essentials
 from streamgroups.state.file_ages import FileAges, StoredFile, Survey
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.joined_topics import PARTNER
@@ -26,7 +27,11 @@ def file(minutes_ago: int, attempt: int = 1) -> StateFileName:
 
 
 def gone_of(files: list[Manifest], committed: list[Position], keep: Retention) -> frozenset[StateFileName]:
-    return deletable(files, committed, keep, {it.file: NOW_MS - it.file.planned_ms for it in files})
+    ages_ms = {it.file: NOW_MS - it.file.planned_ms for it in files}
+    essentials = Essentials()
+    gone = deletable([essentials.of(it) for it in files], committed, keep, ages_ms)
+    assert gone == deletable(files, committed, keep, ages_ms), "what a collector does not keep has no effect"
+    return gone
 
 
 def manifest(
