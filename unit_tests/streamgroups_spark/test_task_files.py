@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import threading
 import time
@@ -95,9 +97,10 @@ def test_S10_the_records_of_a_task_that_runs_are_kept(tmp_path: Path, session: s
     directory = task_directory_of(running)
     with ExitStack() as task:
         reader = passed(tmp_path, running)
-        age(directory, HOUR_S)
-        task_files.sweep(session)
-        assert names(directory) == [FILE, PLAN]
+        for age_s in (HOUR_S, 2 * WEEK_S):
+            age(directory, age_s)
+            task_files.sweep(session)
+            assert names(directory) == [FILE, PLAN], "a clock can be set forward"
         operator = task.enter_context(closing(Handoff(running, APPLICATION, 42)))
         assert len(operator.take_plans()) == 1
         reader.close()
@@ -108,6 +111,19 @@ def test_S10_the_records_of_a_task_that_runs_are_kept(tmp_path: Path, session: s
     assert names(directory) == []
     task_files.sweep(running)
     assert directory.exists(), "it belongs to the calling process"
+
+
+def test_S10_without_locks_a_week_decides(tmp_path: Path, session: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(_: object, how: int) -> None:
+        raise OSError(errno.ENOTSUP, "the file system has no locks")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    hour, week = killed(tmp_path), killed(tmp_path)
+    age(hour, HOUR_S)
+    age(week, WEEK_S + 1)
+    task_files.sweep(session)
+    assert names(hour) == [FILE, PLAN]
+    assert not week.exists()
 
 
 def test_S10_the_reader_of_an_operator_that_has_ended_leaves_no_records(tmp_path: Path, session: str) -> None:

@@ -4,15 +4,18 @@ Spark kills the Python workers of a task, so its files remain, with records in t
 driver has ended, too. So each Python worker removes the files of killed tasks in all sessions of its user on its host.
 
 A reader locks the file of its plan while it writes records, and the operator while it takes them. The operating system
-unlocks it when they end. A time alone is no proof: a suspended machine or a slow sink delays a task by any time. Source:
+unlocks it when they end. A time alone is no proof: a suspended machine, a slow sink or a clock that is set forward gives a task
+any age. Source:
 ``flock(2)``; SEMANTICS S10.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import time
 from contextlib import suppress
+from enum import Enum, auto
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,20 +60,34 @@ def lock(plan: IO[Any]) -> None:
         fcntl.flock(plan, fcntl.LOCK_SH)
 
 
-def is_removable(age_s: float, *, has_records: bool, is_locked: bool) -> bool:
+class PlanLock(Enum):
+    """The lock of a plan."""
+
+    #: Its task runs.
+    HELD = auto()
+    FREE = auto()
+    #: The file system has no locks.
+    UNKNOWN = auto()
+
+
+def is_removable(age_s: float, lock: PlanLock, *, has_records: bool) -> bool:
     """Returns whether a file belongs to a killed task.
 
     Args:
         age_s: the time since it was changed, in seconds.
+        lock: the lock of its plan.
         has_records: whether it contains records, and not a plan.
-        is_locked: whether its task runs.
 
-    >>> [is_removable(3600, has_records=True, is_locked=it) for it in (True, False)]
-    [False, True]
-    >>> is_removable(3600, has_records=False, is_locked=False), is_removable(5, has_records=True, is_locked=False)
+    >>> [is_removable(3600, it, has_records=True) for it in PlanLock]
+    [False, True, False]
+    >>> is_removable(3600, PlanLock.FREE, has_records=False), is_removable(5, PlanLock.FREE, has_records=True)
     (False, False)
+    >>> [is_removable(_OLD_S + 1, it, has_records=False) for it in PlanLock]
+    [False, True, True]
     """
-    return age_s > _OLD_S or (has_records and not is_locked and age_s > _UNLOCKED_S)
+    if lock is PlanLock.HELD:
+        return False
+    return age_s > _OLD_S or (has_records and lock is PlanLock.FREE and age_s > _UNLOCKED_S)
 
 
 def sweep(session: str) -> None:
@@ -88,9 +105,8 @@ def sweep(session: str) -> None:
         with suppress(OSError):
             has_records = file.name.startswith(_RECORDS)
             age_s = _age_s(file, now_s)
-            # Only an old file is opened.
-            is_locked = has_records and age_s > _UNLOCKED_S and _is_locked(file)
-            if is_removable(age_s, has_records=has_records, is_locked=is_locked):
+            # Only the plan of an old file is opened.
+            if age_s > _UNLOCKED_S and is_removable(age_s, _lock_of(file), has_records=has_records):
                 file.unlink()
     for directory in unused:
         # Only an empty one is removed.
@@ -105,14 +121,16 @@ def _age_s(path: Path, now_s: float) -> float:
     return 0
 
 
-def _is_locked(records: Path) -> bool:
-    plan = records.with_name(_PLAN + records.stem.removeprefix(_RECORDS))
+def _lock_of(file: Path) -> PlanLock:
+    """Returns the lock of a plan, or of the plan of records."""
+    is_plan = file.name.startswith(_PLAN)
+    plan = file if is_plan else file.with_name(_PLAN + file.stem.removeprefix(_RECORDS))
     try:
-        with plan.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with plan.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         # The operator has ended, and the reader was writing.
-        return False
-    except OSError:
-        return True
-    return False
+        return PlanLock.FREE
+    except OSError as e:
+        return PlanLock.HELD if e.errno in (errno.EWOULDBLOCK, errno.EACCES) else PlanLock.UNKNOWN
+    return PlanLock.FREE
