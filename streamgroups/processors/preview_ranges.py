@@ -1,4 +1,4 @@
-"""The offsets that a preview of a processor reads: the last records of its topics, or the next ones of its group.
+"""Which processors have a preview, and the offsets that it reads: the last records of the topics, or the next ones of the group.
 
 Called by ``streamgroups_spark.processors.previewing``. Source: SEMANTICS P1.
 """
@@ -7,7 +7,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streamgroups.errors import InvalidOption
 from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
+from streamgroups.processors.processor import FunctionCall, Processor
+
+#: The values of the arguments of windows that need a stream.
+_OF_STREAMS = (("time", "query"), ("boundary", "processingTime"))
+
+
+def check_previewable(declared: Processor) -> None:
+    """Rejects a processor that cannot read bounded data.
+
+    Args:
+        declared: the processor.
+
+    Raises:
+        InvalidOption: if it reads a repartitioned topic, or the watermarks of producers, or has a step that needs a stream.
+
+    >>> from streamgroups.processors.reading import processor_of
+    >>> source = {"connection": "prod", "subscribe": "flights", "watermarkHeader": "watermark"}
+    >>> check_previewable(processor_of({"name": "late", "source": source}))
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Processor 'late' has no preview: the option 'watermarkHeader' of its source needs a \
+stream. Run the processor, or preview one without this option.
+    """
+    if declared.source.repartitioned is not None:
+        raise InvalidOption(
+            f"Processor '{declared.name}' reads a repartitioned topic, which is always a stream.",
+            remedy="Preview the processor that writes the topic.",
+        )
+    if "watermarkHeader" in declared.source.options:
+        raise _no_preview(declared, "the option 'watermarkHeader' of its source", "option")
+    for step in declared.steps:
+        if isinstance(step, FunctionCall) and step.name == "join":
+            raise _no_preview(declared, "the step 'join'", "step")
+        if isinstance(step, FunctionCall) and step.name == "windows":
+            for name, value in _OF_STREAMS:
+                if step.arguments.get(name) == value:
+                    raise _no_preview(declared, f"'{name}: {value}' of the step 'windows'", "argument")
+
+
+def _no_preview(declared: Processor, what: str, kind: str) -> InvalidOption:
+    return InvalidOption(
+        f"Processor '{declared.name}' has no preview: {what} needs a stream.",
+        remedy=f"Run the processor, or preview one without this {kind}.",
+    )
 
 
 def last_records(bounds: Mapping[TopicPartition, Bounds], records: int) -> list[OffsetRange]:

@@ -67,3 +67,39 @@ def test_P1_a_repartitioned_topic_has_no_preview() -> None:
     declared = processor_of({"name": "late", "source": {"connection": "prod", "read_repartitioned": read}})
     with pytest.raises(InvalidOption, match="Preview the processor that writes the topic"):
         previewing.next_ranges(declared, 4)
+
+
+_JOIN = {
+    "left": "orders",
+    "right": "payments",
+    "by": ["key"],
+    "on": "timestamp",
+    "within": "10m",
+}
+_WINDOWS = {"on": "timestamp", "by": ["key"], "window": {"tumbling": "5m"}, "aggregate": {"n": "count(*)"}}
+_SOURCE = {"connection": "prod", "subscribe": "flights", "membership": "exclusive"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"steps": [{"join": _JOIN}]}, "the step 'join' needs a stream"),
+        (
+            {"steps": [{"windows": {**_WINDOWS, "time": "query"}}], "checkpoint": "/mnt/c"},
+            "'time: query' of the step 'windows' needs a stream",
+        ),
+        (
+            {"steps": [{"windows": {**_WINDOWS, "boundary": "processingTime"}}]},
+            "'boundary: processingTime' of the step",
+        ),
+        (
+            {"source": {"connection": "prod", "subscribe": "flights", "watermarkHeader": "w"}},
+            "option 'watermarkHeader'",
+        ),
+    ],
+)
+def test_P1_P2_what_needs_a_stream_is_rejected_without_a_request(changes: dict[str, object], cause: str) -> None:
+    declared = processor_of({"name": "late", "source": _SOURCE, **changes})
+    for ranges in (previewing.next_ranges, previewing.last_ranges):
+        with pytest.raises(InvalidOption, match=cause):
+            ranges(declared, 4)

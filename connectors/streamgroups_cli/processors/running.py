@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from streamgroups.processors.preview_ranges import check_previewable
 from streamgroups.processors.problems import check
 from streamgroups_cli.metrics_address import MetricsAddress, metrics_listener, parse_ports, print_address
 from streamgroups_cli.output import print_message
@@ -53,6 +54,9 @@ def run(
     settings = spark_settings(master, conf)
     address = None if metrics is None else parse_ports(metrics, "--metrics")
     log_to_stderr()
+    if preview is not None:
+        # Before Spark starts.
+        check_previewable(declared)
     with spark_session(declared.group_id(instance), settings) as spark:
         if preview is not None:
             from streamgroups_spark.processors.previewing import last_ranges

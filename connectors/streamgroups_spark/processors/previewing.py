@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
-from streamgroups.processors.preview_ranges import last_records, next_records
+from streamgroups.processors.preview_ranges import check_previewable, last_records, next_records
 from streamgroups.processors.processor import DEFAULT_INSTANCE, Processor
 from streamgroups.query.offset_lookup import offsets_of
 from streamgroups.query.position_options import ENDING, STARTING
@@ -36,7 +35,7 @@ def last_ranges(declared: Processor, records: int, *, instance: str = DEFAULT_IN
         instance: the instance of the processor.
 
     Raises:
-        InvalidOption: if the processor reads a repartitioned topic.
+        InvalidOption: see :func:`check_previewable`.
     """
     _, _, bounds = _read_bounds(declared, instance)
     return last_records(bounds, records)
@@ -53,7 +52,7 @@ def next_ranges(declared: Processor, records: int, *, instance: str = DEFAULT_IN
         instance: the instance of the processor.
 
     Raises:
-        InvalidOption: if the processor reads a repartitioned topic.
+        InvalidOption: see :func:`check_previewable`.
     """
     parsed, cluster, bounds = _read_bounds(declared, instance)
     committed = cluster.committed(declared.group_id(instance), bounds)
@@ -94,11 +93,7 @@ def preview(
 def _read_bounds(
     declared: Processor, instance: str
 ) -> tuple[SourceOptions, KafkaCluster, dict[TopicPartition, Bounds]]:
-    if declared.source.repartitioned is not None:
-        raise InvalidOption(
-            f"Processor '{declared.name}' reads a repartitioned topic, which is always a stream.",
-            remedy="Preview the processor that writes the topic.",
-        )
+    check_previewable(declared)
     parsed = parse(declared.source_options(instance), streaming=True)
     cluster = cluster_of(parsed)
     partitions = partitions_of(parsed.subscription, cluster.topics())
