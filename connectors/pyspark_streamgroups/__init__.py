@@ -55,7 +55,7 @@ class AutomaticSource(DataSource):
         """The name of the format."""
         return "streamgroups"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """See :meth:`StreamGroupsDataSource.schema`."""
         return self._source().schema()
 

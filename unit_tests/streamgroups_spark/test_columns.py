@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 from hypothesis import given
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.read.arrow_columns import COLUMNS
@@ -69,23 +69,38 @@ def test_the_watermark_is_added_to_the_columns_that_are_read(watermark_ms: int |
     assert batch.column("watermark").cast(pa.int64()).to_pylist() == [expected_us] * 3
 
 
-def test_an_option_adds_the_watermark() -> None:
-    def columns(**options: str) -> str:
-        return StreamGroupsDataSource({**OPTIONS, **options}).schema()
+def columns(**options: str) -> dict[str, str]:
+    schema = StreamGroupsDataSource({**OPTIONS, **options}).schema()
+    assert all(it.nullable for it in schema)
+    return {it.name: it.dataType.simpleString() for it in schema}
 
+
+def test_an_option_adds_the_watermark() -> None:
     assert "watermark" not in columns()
-    assert columns(includeWatermark="TRUE") == f"{columns()}, watermark timestamp"
+    assert columns(includeWatermark="TRUE") == {**columns(), "watermark": "timestamp"}
     with pytest.raises(InvalidOption, match="'includeWatermark' is 'yes'"):
         columns(includeWatermark="yes")
 
 
 def test_an_option_names_the_columns_to_read() -> None:
-    def columns(**options: str) -> str:
-        return StreamGroupsDataSource({**OPTIONS, **options}).schema()
+    assert columns(columns=" value,timestamp , value") == {"value": "binary", "timestamp": "timestamp"}
+    headers = "array<struct<key:string,value:binary>>"
+    assert columns(columns="headers,offset") == {"headers": headers, "offset": "bigint"}
+    assert columns(columns="eventTime", eventTimeHeader="ts") == {"eventTime": "timestamp"}
 
-    assert columns(columns=" value,timestamp , value") == "value binary, timestamp timestamp"
-    assert columns(columns="headers,offset") == "headers array<struct<key:string,value:binary>>, offset bigint"
-    assert columns(columns="eventTime", eventTimeHeader="ts") == "eventTime timestamp"
+
+def test_no_column_depends_on_the_timestamp_type_of_the_session() -> None:
+    """Spark parses DDL with spark.sql.timestampType, and a StructType without it."""
+    schema = StreamGroupsDataSource({**OPTIONS, "includeWatermark": "true", "eventTimeHeader": "ts"}).schema()
+    assert {it.name for it in schema if isinstance(it.dataType, TimestampType)} == {
+        "timestamp",
+        "watermark",
+        "eventTime",
+    }
+    options = parse(OPTIONS, streaming=True)
+    assert checked_schema(StructType().add("timestamp", TimestampType()), options)
+    with pytest.raises(InvalidOption, match=r"of type timestamp_ntz.* timestamp timestamp_ltz, "):
+        checked_schema(StructType().add("timestamp", TimestampNTZType()), options)
 
 
 @pytest.mark.parametrize(

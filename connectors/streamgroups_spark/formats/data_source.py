@@ -58,7 +58,7 @@ class StreamGroupsDataSource(DataSource):
         """The name of the format."""
         return FORMAT
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """Returns the columns of Spark's ``kafka`` source.
 
         Raises:

@@ -24,7 +24,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from streamgroups.errors import InvalidOption
 from streamgroups.similar_names import nearest
@@ -34,26 +44,30 @@ from streamgroups_spark.source.source_options import SourceOptions
 Numbers: TypeAlias = np.ndarray[Any, Any]
 EVENT_TIME = "eventTime"
 WATERMARK = "watermark"
-_SPARK_TYPES = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
+_SPARK_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
 }
 #: The options that add columns.
 _ADDED_BY = {"headers": "includeHeaders", WATERMARK: "includeWatermark", EVENT_TIME: "eventTimeHeader"}
-_HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+_HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+#: The name of a timestamp in DDL. ``spark.sql.timestampType`` decides about the type of ``timestamp``.
+_TIMESTAMP_DDL = "timestamp_ltz"
 #: Decimal milliseconds in the range of Spark's timestamps.
 _MILLISECONDS = "-?[0-9]{1,15}"
 _HEADERS = pa.field("headers", COLUMNS["headers"])
 _OFFSET = pa.field("offset", COLUMNS["offset"])
 
 
-def spark_schema(options: SourceOptions) -> str:
-    """Returns the columns of a read without a schema of the user, as Spark's DDL.
+def spark_schema(options: SourceOptions) -> StructType:
+    """Returns the columns of a read without a schema of the user.
+
+    They are no DDL: Spark would parse it with the settings of the session.
 
     Raises:
         InvalidOption: if the option ``columns`` names a column that the source does not provide, or not one that another
@@ -61,7 +75,7 @@ def spark_schema(options: SourceOptions) -> str:
     """
     usual = _types(options, with_headers=options.include_headers)
     if options.columns is None:
-        return _listed(usual)
+        return _struct(usual)
     types = _types(options, with_headers=True)
     for name in options.columns:
         if name not in types:
@@ -74,10 +88,10 @@ def spark_schema(options: SourceOptions) -> str:
                 f"Option '{option}' adds the column '{column}', which option 'columns' does not name.",
                 remedy=f"Add {column} to 'columns', or leave '{option}' out.",
             )
-    return _listed({name: types[name] for name in options.columns})
+    return _struct({name: types[name] for name in options.columns})
 
 
-def _remedy(name: str, types: dict[str, str]) -> str:
+def _remedy(name: str, types: dict[str, DataType]) -> str:
     adding = {
         EVENT_TIME: "Set 'eventTimeHeader' to the header with its value.",
         WATERMARK: "Set includeWatermark=true.",
@@ -94,7 +108,8 @@ def checked_schema(schema: StructType, options: SourceOptions) -> StructType:
     """
     types = _types(options, with_headers=True)
     for column in schema.fields:
-        if types.get(column.name) != column.dataType.simpleString():
+        expected = types.get(column.name)
+        if expected is None or expected.simpleString() != column.dataType.simpleString():
             raise InvalidOption(
                 f"The schema contains column '{column.name}' of type {column.dataType.simpleString()}, which "
                 "the source does not provide.",
@@ -109,19 +124,25 @@ def checked_schema(schema: StructType, options: SourceOptions) -> StructType:
     return schema
 
 
-def _types(options: SourceOptions, *, with_headers: bool) -> dict[str, str]:
+def _types(options: SourceOptions, *, with_headers: bool) -> dict[str, DataType]:
     types = dict(_SPARK_TYPES)
     if with_headers:
         types["headers"] = _HEADERS_TYPE
     if options.event_time_header is not None:
-        types[EVENT_TIME] = "timestamp"
+        types[EVENT_TIME] = TimestampType()
     if options.include_watermark:
-        types[WATERMARK] = "timestamp"
+        types[WATERMARK] = TimestampType()
     return types
 
 
-def _listed(types: dict[str, str]) -> str:
-    return ", ".join(f"{name} {spark_type}" for name, spark_type in types.items())
+def _struct(types: dict[str, DataType]) -> StructType:
+    return StructType([StructField(name, of) for name, of in types.items()])
+
+
+def _listed(types: dict[str, DataType]) -> str:
+    """Returns columns as DDL that declares these types with any setting of the session."""
+    ddl = {name: _TIMESTAMP_DDL if isinstance(of, TimestampType) else of.simpleString() for name, of in types.items()}
+    return ", ".join(f"{name} {of}" for name, of in ddl.items())
 
 
 def read_schema(schema: pa.Schema) -> pa.Schema:
