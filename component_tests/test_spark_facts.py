@@ -386,6 +386,7 @@ def status_of_the_application(ran: Ran) -> None:
 def types(ran: Ran) -> None:
     row = private_spark.type_of("struct<at: timestamp, n: bigint>")
     assert row.simpleString() == "struct<at:timestamp,n:bigint>"
+    assert private_spark.type_of("TIMESTAMP_LTZ").simpleString() == "timestamp"
     schema = to_arrow_schema(ran.spark.createDataFrame([], "at timestamp, n bigint").schema, timezone="UTC")
     assert schema == pa.schema([("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])
     local = private_spark.from_arrow_type(pa.timestamp("us"), prefer_timestamp_ntz=True)

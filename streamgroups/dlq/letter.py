@@ -18,6 +18,8 @@ _TOPIC_ID_CHARACTERS = 8
 COLUMN = "dead_letter"
 #: The name of the detail with the columns of the source record, ``key`` or ``value``, that the row did not have.
 MISSING = "missing"
+#: The type of times in SQL. The meaning of ``TIMESTAMP`` depends on ``spark.sql.timestampType``.
+TIMESTAMP = "TIMESTAMP_LTZ"
 
 #: The fields that a step sets, with their types in SQL. ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``,
 #: ``value`` and ``headers`` are those of the source record. They are null if the columns are no longer in the
@@ -30,7 +32,7 @@ FAILURE: Mapping[str, str] = {
     "topic": "STRING",
     "partition": "INT",
     "offset": "BIGINT",
-    "timestamp": "TIMESTAMP",
+    "timestamp": TIMESTAMP,
     "key": "BINARY",
     "value": "BINARY",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
@@ -41,7 +43,7 @@ LETTER: Mapping[str, str] = {
     "id": "STRING",
     "group_id": "STRING",
     "query": "STRING",
-    "failed_at": "TIMESTAMP",
+    "failed_at": TIMESTAMP,
     "attempt": "INT",
     **FAILURE,
 }

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups.dlq.letter import COLUMN, FAILURE
+from streamgroups.dlq.letter import COLUMN, FAILURE, TIMESTAMP
 from streamgroups.errors import TooManyDeadLetters
 from streamgroups_operators.plain_values import numbers_of
 
@@ -27,7 +27,7 @@ _TYPES = {
     "BINARY": pa.binary(),
     "INT": pa.int32(),
     "BIGINT": pa.int64(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    TIMESTAMP: pa.timestamp("us", "UTC"),
     "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
     "ARRAY<STRUCT<key: STRING, value: BINARY>>": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }

@@ -1,0 +1,93 @@
+"""P4, S1: settings of Spark that change types, names and texts change no record of a session. The tests need no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import TimestampType
+
+from streamgroups.dlq.letter import COLUMN
+from streamgroups_spark.dlq.failure_column import check_letters, failure, with_letter
+from streamgroups_spark.dlq.safely import safely
+from streamgroups_spark.formats.data_source import StreamGroupsDataSource
+from streamgroups_spark.internals.private_spark import register_source
+from streamgroups_spark.sinks.letters.good_rows import GoodRows, failures_in
+from streamgroups_spark.source.columns import checked_schema
+from streamgroups_spark.source.source_options import parse
+
+OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "airline", "subscribe": "flights"}
+AT = datetime(2026, 3, 8, 12, 30, tzinfo=timezone.utc)
+AT_MS = int(AT.timestamp() * 1_000)
+Setter = Callable[[str, str], None]
+
+
+@pytest.fixture
+def set_conf(local_spark: SparkSession) -> Iterator[Setter]:
+    """Sets a setting of the session for one test."""
+    before: dict[str, str] = {}
+
+    def set_to(name: str, value: str) -> None:
+        before.setdefault(name, str(local_spark.conf.get(name)))
+        local_spark.conf.set(name, value)
+
+    yield set_to
+    for name, value in before.items():
+        local_spark.conf.set(name, value)
+
+
+@pytest.fixture(params=["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"])
+def spark(local_spark: SparkSession, set_conf: Setter, request: pytest.FixtureRequest) -> SparkSession:
+    """A session in another zone than UTC, for each type of ``TIMESTAMP``."""
+    set_conf("spark.sql.session.timeZone", "America/New_York")
+    set_conf("spark.sql.timestampType", request.param)
+    return local_spark
+
+
+# ---- spark.sql.timestampType -----------------------------------------------------------------------------------------
+
+
+def test_S1_the_source_accepts_its_own_columns(spark: SparkSession) -> None:
+    register_source(spark, StreamGroupsDataSource)
+    given = {**OPTIONS, "includeWatermark": "true", "eventTimeHeader": "ts"}
+    for reader in (spark.readStream, spark.read):
+        schema = reader.format("streamgroups").options(**given).load().schema
+        times = {it.name for it in schema if isinstance(it.dataType, TimestampType)}
+        assert times == {"timestamp", "watermark", "eventTime"}
+        assert checked_schema(schema, parse(given, streaming=True)) is schema
+
+
+def records(spark: SparkSession) -> DataFrame:
+    return spark.range(1).select(
+        F.lit(b"value").alias("value"), F.timestamp_millis(F.lit(AT_MS).cast("bigint")).alias("timestamp")
+    )
+
+
+def times_of(df: DataFrame) -> list[int]:
+    """The times of the letters, as the sinks read them in tasks."""
+    rows = GoodRows(iter(df.select(COLUMN).toArrow().to_batches()))
+    list(rows)
+    letters = rows.letters(0, "query")
+    assert letters is not None
+    return [it["timestamp"] for it in failures_in([letters])]
+
+
+def test_P4_a_letter_has_the_time_of_its_record(spark: SparkSession) -> None:
+    df = records(spark)
+    df = df.select("*", with_letter(df, failure(df, step="s", error_class=F.lit("E"), error=F.lit("no"))))
+    check_letters(df)
+    assert isinstance(df.schema[COLUMN].dataType["timestamp"].dataType, TimestampType)
+    assert times_of(df) == [AT_MS]
+
+
+def test_P4_a_letter_of_a_function_has_the_time_of_its_record(spark: SparkSession) -> None:
+    def fail(_: pa.Table) -> pa.Table:
+        raise ValueError("no")
+
+    df = safely(records(spark), fail, output="price double", takes="arrow")
+    check_letters(df)
+    assert times_of(df) == [AT_MS]
