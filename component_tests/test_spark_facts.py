@@ -40,6 +40,7 @@ from streamgroups_spark.bridge.plan import (
     source_options,
 )
 from streamgroups_spark.internals import pickle_checks, private_spark
+from streamgroups_spark.internals.kept_progress import DEFAULT_RETENTION, MIN_RETENTION, RETENTION
 from streamgroups_spark.internals.pickle_checks import shipped_class, shipped_function
 from streamgroups_spark.internals.private_spark import main_module, number_for_each_task, pickled, unpickled
 from streamgroups_spark.internals.spark_api import to_arrow_schema
@@ -258,6 +259,37 @@ def finished_batch(ran: Ran) -> None:
     assert active.answer(FinishedRequest(ids, {"next": ROWS})) is True
     assert active.answer(FinishedRequest(ids, {"next": ROWS + 1})) is False
     assert isinstance(active.answer(DurationRequest(ids, {"next": ROWS})), int)
+
+
+@fact(
+    "a query has its committed offsets by its source, and its session the number of kept reports of progress",
+    "internals.private_spark, internals.kept_progress, ops.run_progress, bridge.active_queries",
+)
+def committed_offsets(ran: Ran) -> None:
+    assert [json.loads(it or "") for it in private_spark.committed_offsets(ran.query)] == [{"next": ROWS}]
+    assert private_spark.progress_retention(ran.query) == DEFAULT_RETENTION
+    assert ran.in_jvm.sparkSession().conf().get(RETENTION) == str(DEFAULT_RETENTION)
+
+
+@fact("with a retention of 2 Spark keeps one report of progress, and with 1 none", "internals.kept_progress")
+def kept_progress(ran: Ran) -> None:
+    assert [len(_progress_of_a_query(ran, it)) for it in (MIN_RETENTION, MIN_RETENTION - 1)] == [1, 0]
+
+
+def _progress_of_a_query(ran: Ran, retention: int) -> list[Any]:
+    """The progress that Spark has kept after some batches."""
+    ran.spark.conf.set(RETENTION, str(retention))
+    try:
+        rows = ran.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+        checkpoint = str(ran.directory / f"retention-{retention}")
+        query = rows.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+        wait_until(
+            lambda: any(json.loads(it or "")["offset"] > 2 for it in private_spark.committed_offsets(query)), "batches"
+        )
+        query.stop()
+        return list(query.recentProgress)
+    finally:
+        ran.spark.conf.unset(RETENTION)
 
 
 @fact(

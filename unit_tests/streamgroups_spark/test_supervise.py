@@ -196,6 +196,63 @@ def test_a_run_that_has_records_and_finishes_no_batch_does_not_reset_the_counter
         supervise(lambda: Waiting("Waiting for next trigger", is_data_available=True), policy=policy)  # type: ignore[arg-type,return-value]
 
 
+class Forgotten(Waiting):
+    """A query whose progress Spark does not keep.
+
+    Its committed offset is unknown until its first poll, and it finishes some batches before it fails.
+    """
+
+    def __init__(self, committed: list[int], batches: int, retention: str = "1") -> None:
+        super().__init__("Waiting for next trigger", is_data_available=True)
+        self._committed, self._batches = committed, batches
+        conf = SimpleNamespace(get={"spark.sql.streaming.numRecentProgressUpdates": retention}.__getitem__)
+        self._jsq = SimpleNamespace(
+            sparkSession=lambda: SimpleNamespace(conf=lambda: conf), streamingQuery=lambda: self
+        )
+
+    def awaitTermination(self, timeout_s: float) -> bool:
+        if self._polls == 1:
+            self._committed[0] += self._batches
+        return super().awaitTermination(timeout_s)
+
+    def sources(self) -> Any:
+        return Iterated("source")
+
+    def committedOffsets(self) -> Any:
+        offset = SimpleNamespace(json=lambda: str(self._committed[0]))
+        return SimpleNamespace(get=lambda _: SimpleNamespace(isDefined=lambda: self._polls <= 1, get=lambda: offset))
+
+
+class Iterated:
+    """A sequence of Scala with one element."""
+
+    def __init__(self, it: str) -> None:
+        self._left = [it]
+
+    def iterator(self) -> Any:
+        return SimpleNamespace(hasNext=lambda: bool(self._left), next=self._left.pop)
+
+
+@pytest.mark.parametrize("retention", ["1", "2"])
+def test_a_run_that_has_finished_a_batch_resets_the_counter_without_kept_progress(retention: str) -> None:
+    runs, committed = [], [0]
+
+    def start() -> Any:
+        runs.append("run")
+        if len(runs) > 5:
+            raise InvalidOption("This ends the test.")
+        return Forgotten(committed, batches=1, retention=retention)
+
+    with pytest.raises(QueryGivenUp, match="This ends the test"):
+        supervise(start, policy=RestartPolicy(first_wait_ms=1, max_failures=2))
+
+
+def test_a_run_that_continues_from_a_checkpoint_and_finishes_no_batch_does_not_reset_the_counter() -> None:
+    policy = RestartPolicy(first_wait_ms=1, max_failures=2)
+    with pytest.raises(QueryGivenUp, match="2 consecutive runs failed"):
+        supervise(lambda: Forgotten([5], batches=0), policy=policy)  # type: ignore[arg-type,return-value]
+
+
 def test_an_error_of_on_failure_does_not_prevent_the_restart(caplog: pytest.LogCaptureFixture) -> None:
     def start() -> Any:
         raise OSError("the sink is down")

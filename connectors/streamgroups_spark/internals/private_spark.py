@@ -22,6 +22,8 @@ import numpy as np
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, cloudpickle
 
+from streamgroups_spark.internals.kept_progress import RETENTION
+
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
@@ -177,6 +179,25 @@ def checkpoint_of(query: StreamingQuery) -> str:
     """Returns the checkpoint of a query, as Spark has resolved it."""
     in_jvm: Any = query
     return str(in_jvm._jsq.streamingQuery().resolvedCheckpointRoot())
+
+
+def progress_retention(query: StreamingQuery) -> int | None:
+    """Returns for how many batches a query keeps their progress, plus one; ``None`` for a query of Spark Connect."""
+    in_jvm: Any = getattr(query, "_jsq", None)
+    return None if in_jvm is None else int(in_jvm.sparkSession().conf().get(RETENTION))
+
+
+def committed_offsets(query: StreamingQuery) -> list[str | None]:
+    """Returns the end offset of each source in the last finished batch, as JSON; ``None`` for a source without one.
+
+    Empty if no batch is finished, or Spark has not read the checkpoint yet.
+    """
+    in_jvm: Any = query
+    execution = in_jvm._jsq.streamingQuery()
+    committed = execution.committedOffsets()
+    found = [committed.get(it) for it in _iterated(execution.sources().iterator())]
+    offsets = [str(it.get().json()) if it.isDefined() else None for it in found]
+    return offsets if any(it is not None for it in offsets) else []
 
 
 def active_queries(spark: SparkSession) -> Iterator[Any]:

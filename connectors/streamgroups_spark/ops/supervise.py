@@ -51,6 +51,7 @@ from streamgroups_spark.bridge.user_process import is_running
 from streamgroups_spark.internals.connect import require_classic
 from streamgroups_spark.internals.private_spark import checkpoint_of, jvm_is_gone
 from streamgroups_spark.ops.exception_causes import cause_of
+from streamgroups_spark.ops.run_progress import RunProgress
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +130,7 @@ class _Supervisor:
         self._start_query, self._policy, self._stop_requested = start_query, policy, stop_requested
         self._on_failure = on_failure
         self._clock = awake_ms
+        self._progress = RunProgress()
         self._state = Supervision()
         self._record_signals: Callable[[], None] = lambda: None
         self._name = "The query"
@@ -150,7 +152,7 @@ class _Supervisor:
         wait_unless_stopping(seconds, stop.is_set, piece_s=_POLL_S, pause=stop.wait)
 
     def _run_once(self) -> Decision:
-        run = _Run(self._clock())
+        run = _Run(self._clock(), self._progress)
         cause = None
         event: Event
         try:
@@ -174,7 +176,8 @@ class _Supervisor:
             return StopRequested()
         self._runs += 1
         try:
-            query = run.query = self._start_query()
+            query = self._start_query()
+            run.begin(query)
         finally:
             # A Spark session that it has created has replaced the handler of SIGINT.
             self._record_signals()
@@ -184,6 +187,7 @@ class _Supervisor:
                 return Ended()
             status = query.status
             run.was_idle |= status["message"] in _IDLE and not status["isDataAvailable"]
+            self._progress.poll()
         logger.info("%s was stopped.", self._name)
         query.stop()
         return StopRequested()
@@ -222,14 +226,18 @@ class _Run:
     """The observations of one run."""
 
     began_ms: int
+    progress: RunProgress
     query: StreamingQuery | None = None
     was_idle: bool = False
 
+    def begin(self, query: StreamingQuery) -> None:
+        """Begins to observe the query, which has started."""
+        self.query = query
+        self.progress.begin(query)
+
     def failed(self, error: Exception, now_ms: int) -> Failed:
         """Returns the event of the failure."""
-        batches = [] if self.query is None else self.query.recentProgress
-        # A batch that only warms up workers, or only advances the watermark, can finish although no other batch does.
-        finished = any(batch.numInputRows > 0 for batch in batches)
+        finished = self.query is not None and self.progress.has_finished_batch()
         return Failed(cause_of(error), now_ms - self.began_ms, finished, self.was_idle)
 
 
