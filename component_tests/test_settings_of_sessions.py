@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import StructType, TimestampType
 
+import streamgroups as sg
 from streamgroups.dlq.letter import COLUMN
+from streamgroups.errors import InvalidOption, QueryGivenUp
+from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_spark.dlq.failure_column import check_letters, failure, with_letter
 from streamgroups_spark.dlq.safely import safely
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
+from streamgroups_spark.internals.kept_progress import RETENTION
 from streamgroups_spark.internals.private_spark import register_source
 from streamgroups_spark.sinks.letters.good_rows import GoodRows, failures_in
 from streamgroups_spark.source.columns import checked_schema
@@ -80,7 +87,9 @@ def test_P4_a_letter_has_the_time_of_its_record(spark: SparkSession) -> None:
     df = records(spark)
     df = df.select("*", with_letter(df, failure(df, step="s", error_class=F.lit("E"), error=F.lit("no"))))
     check_letters(df)
-    assert isinstance(df.schema[COLUMN].dataType["timestamp"].dataType, TimestampType)
+    letter = df.schema[COLUMN].dataType
+    assert isinstance(letter, StructType)
+    assert isinstance(letter["timestamp"].dataType, TimestampType)
     assert times_of(df) == [AT_MS]
 
 
@@ -91,3 +100,48 @@ def test_P4_a_letter_of_a_function_has_the_time_of_its_record(spark: SparkSessio
     df = safely(records(spark), fail, output="price double", takes="arrow")
     check_letters(df)
     assert times_of(df) == [AT_MS]
+
+
+# ---- spark.sql.streaming.numRecentProgressUpdates --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("finished", "message"), [(4, "This ends the test"), (0, "2 consecutive runs failed before they finished a batch")]
+)
+def test_supervision_counts_finished_batches_that_spark_does_not_report(
+    local_spark: SparkSession, set_conf: Setter, tmp_path: Path, finished: int, message: str
+) -> None:
+    set_conf(RETENTION, "1")
+    runs: list[int] = []
+
+    def start() -> Any:
+        if len(runs) > 4:
+            raise InvalidOption("This ends the test.")
+        runs.append(0)
+
+        def write(_: DataFrame, batch_id: int) -> None:
+            if runs[-1] == finished:
+                raise OSError("the sink is down")
+            # Longer than the interval in which a run is observed.
+            time.sleep(0.3)
+            runs[-1] += 1
+
+        rows = local_spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+        return rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "query")).start()
+
+    with pytest.raises(QueryGivenUp, match=message):
+        sg.supervise(start, policy=RestartPolicy(first_wait_ms=1, max_failures=2))
+
+
+def test_a_query_whose_progress_spark_does_not_keep_is_rejected(
+    local_spark: SparkSession, set_conf: Setter, tmp_path: Path
+) -> None:
+    set_conf(RETENTION, "1")
+    rows = local_spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    try:
+        for function in (sg.event_time.explain_time, sg.reports.record_time):
+            with pytest.raises(InvalidOption, match=f"{RETENTION} is below 2"):
+                function(query)
+    finally:
+        query.stop()

@@ -149,6 +149,7 @@ class Jvm:
         self.fields: dict[tuple[int, str], Any] = {}
         self.spark = MagicMock()
         self.missing: type[Exception] = Py4JError
+        self.retention = "100"
         self.spark._jsparkSession.sharedState().activeStreamingQueries().elements = self._elements
         self.spark._jvm.org.apache.commons.lang3.reflect.FieldUtils.readField = self._read
 
@@ -182,6 +183,7 @@ class Jvm:
         query.id().toString.return_value = f"id-of-{name}"
         query.trigger().getClass().getSimpleName.return_value = f"{TRIGGER}$"
         query.sink().getClass().getSimpleName.return_value = "ForeachBatchSink"
+        query.sparkSession().conf().get = {"spark.sql.streaming.numRecentProgressUpdates": self.retention}.__getitem__
         self.fields[id(query), "logicalPlan"] = plan
 
     def answer(self, process_id: int, group_id: str = "board") -> QueryFacts | bool | None:
@@ -243,6 +245,15 @@ def test_S9_where_processes_are_not_to_be_found_the_group_counts(jvm: Jvm, missi
     assert jvm.answer(11) == facts(None, "Aggregate", is_read_once=False, has_query=False), (
         "one too many is rejected rather than one too few"
     )
+
+
+@pytest.mark.parametrize(("retention", "keeps_progress"), [("1", False), ("2", True)])
+def test_S4_the_facts_of_a_query_contain_whether_spark_keeps_durations(
+    jvm: Jvm, retention: str, keeps_progress: bool
+) -> None:
+    source, jvm.retention = jvm.source(11), retention
+    jvm.start("plain", scan(source), source)
+    assert jvm.answer(11) == replace(facts("plain"), keeps_progress=keeps_progress)
 
 
 def test_S9_a_query_that_still_makes_its_plan_and_other_questions(jvm: Jvm) -> None:

@@ -71,6 +71,17 @@ def test_only_queries_of_the_same_cluster_reply(clusters: list[str | None], memb
     assert {it.member for it in explanation.streams} == members
 
 
+def test_a_query_whose_progress_spark_does_not_keep_is_rejected() -> None:
+    conf = SimpleNamespace(get={"spark.sql.streaming.numRecentProgressUpdates": "1"}.__getitem__)
+    jsq = SimpleNamespace(sparkSession=lambda: SimpleNamespace(conf=lambda: conf))
+    query: Any = SimpleNamespace(lastProgress=None, recentProgress=[], isActive=True, _jsq=jsq)
+    text = r"numRecentProgressUpdates is below 2, .*, which sg.%s needs. Set it to at least 2"
+    with pytest.raises(InvalidOption, match=text % "event_time.explain_time"):
+        sg.event_time.explain_time(query)
+    with pytest.raises(InvalidOption, match=text % "reports.record_time"):
+        sg.reports.record_time(query)
+
+
 def test_a_query_without_event_time_is_rejected() -> None:
     for query in (query_of({"logOffset": 3}), SimpleNamespace(lastProgress=None)):
         with pytest.raises(InvalidOption, match="has not finished its first batch"):

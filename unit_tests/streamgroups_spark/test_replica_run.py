@@ -31,7 +31,10 @@ def replica(monkeypatch: pytest.MonkeyPatch, steps: list[Any]) -> Iterator[repli
     spark = SimpleNamespace(newSession=lambda: session)
 
     def run(_spark: Any, _definition: Any, _placement: Any, stop: threading.Event, started: Any, waits: Any) -> None:
-        steps.extend((lambda: started(SimpleNamespace(lastProgress=None)), lambda: waits(UNREACHABLE)))
+        conf = SimpleNamespace(get={"spark.sql.streaming.numRecentProgressUpdates": "1"}.__getitem__)
+        jsq = SimpleNamespace(sparkSession=lambda: SimpleNamespace(conf=lambda: conf))
+        query = SimpleNamespace(lastProgress=None, _jsq=jsq)
+        steps.extend((lambda: started(query), lambda: waits(UNREACHABLE)))
         stop.wait(60)
 
     placement = Placement(Replica("late", 0), "worker-1", 1, 1)
@@ -40,6 +43,16 @@ def replica(monkeypatch: pytest.MonkeyPatch, steps: list[Any]) -> Iterator[repli
     yield replica
     replica.stop("the test ends")
     assert replica.join(30)
+
+
+def test_P2_a_replica_whose_progress_spark_does_not_keep_has_a_warning(
+    replica: replica_run.ReplicaRun, steps: list[Callable[[], object]], caplog: pytest.LogCaptureFixture
+) -> None:
+    started, _ = steps
+    started()
+    assert replica.progress() is None
+    text = "Processor late/0 has no progress in its status, because spark.sql.streaming.numRecentProgressUpdates is 1."
+    assert text in caplog.text
 
 
 def test_P2_a_failure_before_a_restart_is_the_reason_of_starting(

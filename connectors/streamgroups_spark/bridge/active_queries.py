@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from streamgroups_spark.bridge.plan import FORMAT, ReadStream, is_data_source, read_streams
 from streamgroups_spark.bridge.punctuation_options import stream_time
+from streamgroups_spark.internals.kept_progress import MIN_RETENTION, RETENTION
 from streamgroups_spark.internals.private_spark import (
     PYTHON_SINK,
     PrivateFields,
@@ -194,6 +195,7 @@ def _facts(
         stages,
         trigger=triggers.pop() if len(triggers) == 1 else None,
         unknown_operators=unknown,
+        keeps_progress=all(int(it.sparkSession().conf().get(RETENTION)) >= MIN_RETENTION for it in queries),
     )
 
 

@@ -18,6 +18,8 @@ from streamgroups.errors import InvalidOption, OffsetFormat
 from streamgroups.event_time.explanation import StreamExplanation, TimeExplanation, stream_explanation
 from streamgroups.event_time.watermark import NOT_YET
 from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.internals.kept_progress import MIN_RETENTION, no_progress
+from streamgroups_spark.internals.private_spark import progress_retention
 from streamgroups_spark.messages.time import ExplanationRequest, TimeRequest
 from streamgroups_spark.session import SESSION
 
@@ -36,7 +38,7 @@ def explain_time(query: StreamingQuery) -> TimeExplanation:
         The explanation of each stream of the query. ``print`` shows it as text, and a notebook displays it as tables.
 
     Raises:
-        InvalidOption: if the query has neither, or has not finished its first batch.
+        InvalidOption: if the query has neither, or has not finished its first batch; or if Spark keeps no progress of the query.
 
     Example::
 
@@ -45,6 +47,8 @@ def explain_time(query: StreamingQuery) -> TimeExplanation:
         slow = [it for stream in explanation.streams for it in stream.partitions if it.holds_back]
     """
     progress = query.lastProgress
+    if progress is None:
+        check_kept_progress(query, "sg.event_time.explain_time")
     streams = () if progress is None else (*_of_streams(progress), *_of_states(progress))
     if not streams:
         raise InvalidOption(
@@ -56,6 +60,21 @@ def explain_time(query: StreamingQuery) -> TimeExplanation:
             ),
         )
     return TimeExplanation(streams)
+
+
+def check_kept_progress(query: StreamingQuery, what: str) -> None:
+    """Checks that Spark keeps the progress of the last batch of a query.
+
+    Args:
+        query: the query.
+        what: the function of the API that needs it.
+
+    Raises:
+        InvalidOption: if it keeps none.
+    """
+    retention = progress_retention(query)
+    if retention is not None and retention < MIN_RETENTION:
+        raise no_progress(what)
 
 
 def _of_streams(progress: Mapping[str, Any]) -> Iterator[StreamExplanation]:

@@ -24,7 +24,7 @@ from streamgroups_admin.reports.event_time import Moment, time_chart, time_page
 from streamgroups_admin.reports.html_page import in_frame
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_spark.bridge.rpc import request_all
-from streamgroups_spark.event_time.explain import readers_in
+from streamgroups_spark.event_time.explain import check_kept_progress, readers_in
 from streamgroups_spark.messages.time import TimeReply, TimeRequest
 from streamgroups_spark.session import SESSION
 
@@ -153,7 +153,7 @@ def record_time(query: StreamingQuery, *, interval_s: float = 0.5) -> TimeRecord
         The recorder. It ends with the query, or when it is closed.
 
     Raises:
-        InvalidOption: if the interval is not greater than 0.
+        InvalidOption: if the interval is not greater than 0, or Spark keeps no progress of the query.
 
     Example::
 
@@ -161,6 +161,7 @@ def record_time(query: StreamingQuery, *, interval_s: float = 0.5) -> TimeRecord
             query.awaitTermination(600)
         recorded.write_html("time.html")
     """
+    check_kept_progress(query, "sg.reports.record_time")
     return TimeRecorder(query, interval_s=interval_s)
 
 

@@ -85,6 +85,7 @@ class QueryFacts:
             unknown, or queries with several ones match the request.
         query_id: Spark's id of the query, which its checkpoint contains. ``None`` if the query of the process is unknown.
         unknown_operators: the unknown operators of Spark over the stream.
+        keeps_progress: whether Spark keeps the progress of the last batch.
     """
 
     checkpoint: str | None
@@ -98,6 +99,7 @@ class QueryFacts:
     sink: str | None = None
     query_id: str | None = None
     unknown_operators: frozenset[str] = frozenset()
+    keeps_progress: bool = True
 
     @property
     def has_ledger_sink(self) -> bool:

@@ -4,6 +4,7 @@ Called by ``windows.windows``, ``state.operator_plan``, ``event_time.with_event_
 built, and by ``source.running_query`` before the first batch of any query.
 
 * ``maxDrift`` is rejected where no watermark over all partitions exists on the driver.
+* ``targetBatchTime`` is rejected where Spark does not keep the duration of the last batch.
 * Stateful and unknown operators over a shared stream are rejected: state does not move to the next owner of a partition. Two
   queries of a group would each store a part of each result, and a rebalance would split that part again.
 * A query is rejected without the ledger of its sink: its positions would be those of the group only.
@@ -24,6 +25,7 @@ from streamgroups.errors import InvalidOption, QueryUnknown
 from streamgroups.groups.program import form_of
 from streamgroups.ledgers.staging import StagingSink
 from streamgroups_spark.bridge.stage_name import DirectColumns, StageName
+from streamgroups_spark.internals.kept_progress import no_progress
 from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.source.read_options import has_event_time, read_options
 from streamgroups_spark.source.source_options import SourceOptions
@@ -64,6 +66,31 @@ partitions. Use sg.with_event_time, or sg.windows with time='group'; or leave 'm
             "all partitions.",
             remedy=_REMEDY,
         )
+
+
+def check_batch_time(source: SourceOptions, facts: QueryFacts | None) -> None:
+    """Checks that Spark keeps the durations of batches if ``targetBatchTime`` needs them.
+
+    The time between two plans contains the wait for the trigger too. With it the limit of a batch would only grow and shrink.
+
+    Args:
+        source: the options of the stream.
+        facts: the facts about the query; ``None`` if they are unknown.
+
+    Raises:
+        InvalidOption: if it does not keep them.
+
+    >>> from streamgroups_spark.source.source_options import parse
+    >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
+    >>> given = parse(options | {"targetBatchTime": "10s"}, streaming=True)
+    >>> check_batch_time(given, QueryFacts(None, frozenset()))
+    >>> check_batch_time(given, QueryFacts(None, frozenset(), keeps_progress=False))
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: spark.sql.streaming.numRecentProgressUpdates is below 2, so Spark keeps no progress of \
+finished batches, which option 'targetBatchTime' of group 'board' needs. Set it to at least 2. Its default value is 100.
+    """
+    if source.limits.target_batch_ms is not None and facts is not None and not facts.keeps_progress:
+        raise no_progress(f"option 'targetBatchTime' of group '{source.group_id}'")
 
 
 def reject_drift(sources: Collection[SourceOptions], called: str) -> None:

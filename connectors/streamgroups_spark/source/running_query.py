@@ -77,7 +77,14 @@ from streamgroups_spark.messages.time import (
 from streamgroups_spark.messages.unions import Reply
 from streamgroups_spark.source.background import SerialJobs, import_partition_sizes, in_background
 from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
-from streamgroups_spark.source.query_checks import check_drift, check_ledger, check_state, direct_columns, form_of_query
+from streamgroups_spark.source.query_checks import (
+    check_batch_time,
+    check_drift,
+    check_ledger,
+    check_state,
+    direct_columns,
+    form_of_query,
+)
 from streamgroups_spark.source.source_options import SourceOptions
 from streamgroups_spark.source.source_watermark import imported_time
 
@@ -278,6 +285,7 @@ class RunningQuery:
                 ),
             )
         check_drift(self._options, facts)
+        check_batch_time(self._options, facts)
         return facts
 
     def _batch_states(self, facts: QueryFacts | None, run_id: str) -> BatchStates:

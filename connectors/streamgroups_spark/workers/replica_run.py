@@ -24,7 +24,8 @@ from streamgroups.monitoring.query_progress import read_progress
 from streamgroups.processors.reading import processor_of
 from streamgroups.supervision.failure_causes import Failure
 from streamgroups_kafka.client.clock import now_ms
-from streamgroups_spark.internals.private_spark import jvm_is_gone
+from streamgroups_spark.internals.kept_progress import MIN_RETENTION, RETENTION
+from streamgroups_spark.internals.private_spark import jvm_is_gone, progress_retention
 from streamgroups_spark.ops.exception_causes import cause_of
 from streamgroups_spark.processors.running import run_processor
 from streamgroups_spark.register import register
@@ -184,6 +185,15 @@ class ReplicaRun:
         if self._query is None:
             self._since_ms = now_ms()
         self._query, self._waits_for = query, None
+        retention = progress_retention(query)
+        if retention is not None and retention < MIN_RETENTION:
+            logger.warning(
+                "Processor %s has no progress in its status, because %s is %d. Set it to at least %d.",
+                self.placement.replica,
+                RETENTION,
+                retention,
+                MIN_RETENTION,
+            )
 
     def _waits(self, failure: Failure) -> None:
         if self._query is not None:
