@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 import streamgroups as sg
 from streamgroups.dlq.letter import COLUMN
@@ -100,6 +100,22 @@ def test_P4_a_letter_of_a_function_has_the_time_of_its_record(spark: SparkSessio
     df = safely(records(spark), fail, output="price double", takes="arrow")
     check_letters(df)
     assert times_of(df) == [AT_MS]
+
+
+# ---- spark.sql.legacy.timeParserPolicy -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", ["date", "timestamp", "array<struct<at: date>>"])
+def test_S12_texts_of_times_are_exact_or_rejected(local_spark: SparkSession, set_conf: Setter, of: str) -> None:
+    rows = local_spark.createDataFrame([], f"record struct<at: {of}>")
+    columns = StructType([*rows.select("record.at").schema, StructField("id", StringType())])
+    register_source(local_spark, StreamGroupsDataSource)
+    sg.encode(rows, sg.schemas.Json(), column="record", into="text")
+    set_conf("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    with pytest.raises(InvalidOption, match=r"'LEGACY', and column 'record' of sg.encode has dates or timestamps"):
+        sg.encode(rows, sg.schemas.Json(), column="record", into="text")
+    with pytest.raises(InvalidOption, match=r"'LEGACY', and column 'at' of sg.read_repartitioned has"):
+        sg.read_repartitioned(local_spark, topic="flights", by=["id"], columns=columns, options=OPTIONS)
 
 
 # ---- spark.sql.streaming.numRecentProgressUpdates --------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,18 +14,20 @@ from pyspark.sql.types import (
     CalendarIntervalType,
     CharType,
     DataType,
+    DateType,
     DoubleType,
     IntegerType,
     MapType,
     StringType,
     StructField,
     StructType,
+    TimestampType,
     VariantType,
 )
 
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups_spark.frames.key_columns import MARK, check_key_types, is_partitioned_by
-from streamgroups_spark.frames.record_values import check_value_types
+from streamgroups_spark.frames.record_values import check_time_texts, check_value_types
 from streamgroups_spark.repartition.repartition import _reading
 from streamgroups_spark.repartition.target_topic import must_create
 
@@ -115,3 +119,24 @@ def test_S12_options_of_the_source_that_a_reader_rejects(name: str) -> None:
         _reading("by-airport", {name: "x"})
     with pytest.raises(InvalidOption, match="reads records of aborted transactions"):
         _reading("by-airport", {"kafka.isolation.level": "read_uncommitted"})
+
+
+@pytest.mark.parametrize(
+    ("of", "policy", "is_rejected"),
+    [
+        (DateType(), "legacy", True),
+        (ArrayType(StructType().add("at", TimestampType())), "LEGACY", True),
+        (StringType(), "LEGACY", False),
+        (DateType(), "CORRECTED", False),
+        # It only fails where the policies differ, and the texts of times do not.
+        (DateType(), "EXCEPTION", False),
+    ],
+)
+def test_S12_the_texts_of_times_are_not_those_of_an_old_version(of: DataType, policy: str, is_rejected: bool) -> None:
+    conf = SimpleNamespace(get={"spark.sql.legacy.timeParserPolicy": policy}.get)
+    spark: Any = SimpleNamespace(conf=conf)
+    rejects = pytest.raises(
+        InvalidOption, match=r"'LEGACY', and column 'at' of sg.repartition .* Set it to 'CORRECTED'"
+    )
+    with rejects if is_rejected else nullcontext():
+        check_time_texts(spark, StructType().add("n", "integer").add("at", of), "sg.repartition")

@@ -35,6 +35,7 @@ from streamgroups_spark.decoding.json_exact import (
     with_short_exponents,
 )
 from streamgroups_spark.decoding.json_types import has, only
+from streamgroups_spark.frames.record_values import EXACT_TIMES, TIME_POLICY
 
 CORRUPT = "__streamgroups_corrupt"
 #: Any other number is a finite ``double``.
@@ -43,7 +44,6 @@ _HUGE = r"[0-9]{200}|[0-9][eE]\+?[0-9]{3}"
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 #: Options that permit other text outside of strings than RFC 8259, so that numbers cannot be found there.
 _RELAXED = ("allowComments", "allowSingleQuotes", "allowUnquotedFieldNames", "allowNumericLeadingZeros")
-_POLICY, _EXACT = "spark.sql.legacy.timeParserPolicy", "CORRECTED"
 _LOCALE = "en-US"
 
 
@@ -115,11 +115,11 @@ def check_settings(spark: SparkSession, json: Json, schema: StructType) -> None:
         InvalidOption: if the schema has times and the policy of the session is not ``CORRECTED``, or if it has decimals and
             the option ``locale`` is another one.
     """
-    policy = str(spark.conf.get(_POLICY, _EXACT)).upper()
-    if policy != _EXACT and has(schema, (DateType, TimestampType, TimestampNTZType)):
+    policy = str(spark.conf.get(TIME_POLICY, EXACT_TIMES)).upper()
+    if policy != EXACT_TIMES and has(schema, (DateType, TimestampType, TimestampNTZType)):
         raise InvalidOption(
-            f"{_POLICY} is '{policy}', and the schema of sg.schemas.Json has dates or timestamps.",
-            remedy=f"Set it to '{_EXACT}', or decode these fields as strings.",
+            f"{TIME_POLICY} is '{policy}', and the schema of sg.schemas.Json has dates or timestamps.",
+            remedy=f"Set it to '{EXACT_TIMES}', or decode these fields as strings.",
         )
     locale = next((it for name, it in json.options.items() if name.lower() == "locale"), _LOCALE)
     if locale.lower() != _LOCALE.lower() and has(schema, (DecimalType,)):

@@ -41,6 +41,7 @@ from streamgroups_spark.decoding.json_plan import CORRUPT, JsonPlan, check_setti
 from streamgroups_spark.decoding.json_types import has, merged
 from streamgroups_spark.dlq.failure_column import failure, is_good, with_letter
 from streamgroups_spark.frames.columns import column
+from streamgroups_spark.frames.record_values import check_time_texts
 
 _TEXT, _SAFE = "__streamgroups_text", "__streamgroups_safe"
 #: Values with a long decimal: JSON with short ones, the value without decimals, and its decimals alone.
@@ -86,6 +87,7 @@ def encode_json(df: DataFrame, name: str, json: Json, *, into: str, step: str) -
         into: the name of the new column, binary. An existing column of this name is replaced.
         step: the name of the step in letters.
     """
+    check_time_texts(df.sparkSession, StructType([df.schema[name]]), "sg.encode")
     text = F.when(is_good(df), F.to_json(column(name), {"ignoreNullFields": "false", **json.options}))
     is_bad = column(name).isNotNull() & F.col(_TEXT).isNull()
     staged = df.select("*", text.alias(_TEXT))

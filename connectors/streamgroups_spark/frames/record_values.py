@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from types import MappingProxyType
 
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
@@ -52,6 +52,9 @@ _PLAIN: list[type[DataType]] = [
     *(DayTimeIntervalType, YearMonthIntervalType),
 ]
 _EXACT = (*_PLAIN, *TIME_TYPES)
+_TIMES = (DateType, TimestampType, TimestampNTZType)
+#: The setting of Spark for the texts of times, and its default value.
+TIME_POLICY, EXACT_TIMES = "spark.sql.legacy.timeParserPolicy", "CORRECTED"
 #: Options of ``from_json``. A value of another writer fails the query, and is never a row of nulls.
 _PARSING = {
     **{name: value for name, value in JSON.items() if name != "ignoreNullFields"},
@@ -99,6 +102,28 @@ def _check(of: DataType, column: str) -> None:
         raise InvalidOption(
             f"Column '{column}' contains the type {of.simpleString()}, which a record value cannot contain exactly.",
             remedy="Cast it, or write it as a string with to_json.",
+        )
+
+
+def check_time_texts(spark: SparkSession, schema: StructType, what: str) -> None:
+    """Checks that the session writes the texts of dates and timestamps exactly.
+
+    With the policy ``LEGACY`` the year -43 is written as 0044, and 12345 without its sign.
+
+    Args:
+        spark: the session.
+        schema: the columns.
+        what: the function of the API that writes or reads the texts.
+
+    Raises:
+        InvalidOption: if the policy is ``LEGACY`` and the schema has dates or timestamps.
+    """
+    policy = str(spark.conf.get(TIME_POLICY, EXACT_TIMES)).upper()
+    times = [it.name for it in schema.fields if contains(it.dataType, lambda of: isinstance(of, _TIMES))]
+    if policy == "LEGACY" and times:
+        raise InvalidOption(
+            f"{TIME_POLICY} is '{policy}', and column '{times[0]}' of {what} has dates or timestamps.",
+            remedy=f"Set it to '{EXACT_TIMES}', or cast them to string.",
         )
 
 

@@ -26,7 +26,7 @@ from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, sourc
 from streamgroups_spark.dlq.failure_column import failure, has_source_column, is_good, with_letter
 from streamgroups_spark.frames.columns import check_distinct, column, columns_of
 from streamgroups_spark.frames.key_columns import check_key_columns, check_key_types, marked, record_key
-from streamgroups_spark.frames.record_values import check_value_types, column_of, from_value, to_value
+from streamgroups_spark.frames.record_values import check_time_texts, check_value_types, column_of, from_value, to_value
 from streamgroups_spark.frames.value_rejections import rejection
 from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.repartition.target_topic import TargetTopic
@@ -97,6 +97,7 @@ def repartition(
     checked_letters(df, dead_letters)
     schema = StructType([field for field in df.schema if field.name != COLUMN])
     _check(schema, by)
+    check_time_texts(df.sparkSession, schema, "sg.repartition")
     if any(is_subscribed(source.subscription, topic) for source in sources):
         raise InvalidOption(
             f"The query reads topic '{topic}' and would write to it.", remedy="Set 'topic' to another topic."
@@ -159,6 +160,7 @@ def read_repartitioned(
     """
     schema = columns if isinstance(columns, StructType) else columns_of(columns, "columns", "airport string, delay int")
     _check(schema, by)
+    check_time_texts(spark, schema, "sg.read_repartitioned")
     reader = spark.readStream.format(FORMAT).options(**_reading(topic, options))
     own = [name for name in ("key", "topic", "partition", "offset", "timestamp") if name not in schema.names]
     row = from_value(F.col("value").cast("string"), schema).alias(_ROW)
