@@ -118,6 +118,19 @@ def test_S12_texts_of_times_are_exact_or_rejected(local_spark: SparkSession, set
         sg.read_repartitioned(local_spark, topic="flights", by=["id"], columns=columns, options=OPTIONS)
 
 
+# ---- spark.sql.caseSensitive -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("is_exact", "names"), [("true", ["n", "N"]), ("false", ["N"])])
+def test_P4_a_function_replaces_the_column_of_its_name(
+    local_spark: SparkSession, set_conf: Setter, is_exact: str, names: list[str]
+) -> None:
+    set_conf("spark.sql.caseSensitive", is_exact)
+    rows = local_spark.createDataFrame([(1,)], "n int")
+    [row] = safely(rows, lambda it: {"N": it["n"] + 1}, output="N int", takes="record", step="next").collect()
+    assert row.asDict() == {**dict(zip(names, [1, 2] if is_exact == "true" else [2], strict=True)), COLUMN: None}
+
+
 # ---- spark.sql.streaming.numRecentProgressUpdates --------------------------------------------------------------------
 
 

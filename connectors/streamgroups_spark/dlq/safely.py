@@ -22,7 +22,7 @@ from streamgroups_spark.dlq.failure_column import FAILURE_TYPE, check_letters, s
 from streamgroups_spark.dlq.safe_stage import SafeStage
 from streamgroups_spark.dlq.user_functions import FUNCTIONS
 from streamgroups_spark.frames.binary_forms import check_no_binary_form
-from streamgroups_spark.frames.columns import check_distinct, columns_of
+from streamgroups_spark.frames.columns import check_distinct, columns_of, name_folding
 from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.internals.private_spark import type_of
 from streamgroups_spark.internals.spark_api import arrow_schema, stored_schema
@@ -138,10 +138,15 @@ def _given(df: DataFrame, columns: Sequence[str] | None) -> list[str]:
 
 
 def _schema(df: DataFrame, output: StructType) -> StructType:
-    """The columns of the result. The others keep their metadata, which contain a watermark and keys of sg.repartition."""
-    replaced = {it.lower() for it in (*output.names, COLUMN)}
-    kept = [StructField(it.name, it.dataType, True, it.metadata) for it in df.schema if it.name.lower() not in replaced]
-    return StructType([*kept, *output.fields, StructField(COLUMN, type_of(FAILURE_TYPE))])
+    """The columns of the result."""
+    return StructType([*_kept(df, output), *output.fields, StructField(COLUMN, type_of(FAILURE_TYPE))])
+
+
+def _kept(df: DataFrame, output: StructType) -> list[StructField]:
+    """The columns that the output does not replace, with their metadata: a watermark and keys of sg.repartition."""
+    folded = name_folding(df.sparkSession)
+    replaced = set(map(folded, (*output.names, COLUMN)))
+    return [StructField(it.name, it.dataType, True, it.metadata) for it in df.schema if folded(it.name) not in replaced]
 
 
 def _step(step: str | None, function: str) -> str:

@@ -6,10 +6,10 @@ Called by the functions of the API on the driver. Source: Spark's "Identifiers";
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType, TimestampType
 
@@ -71,6 +71,12 @@ def columns_of(ddl: str, option: str, example: str) -> StructType:
     if not isinstance(columns, StructType) or not columns.fields:
         raise InvalidOption(f"Option '{option}' is '{ddl}', which names no columns.", remedy=remedy)
     return columns
+
+
+def name_folding(spark: SparkSession) -> Callable[[str], str]:
+    """Returns the function whose results are equal for names that are one column for a session."""
+    is_exact = str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    return str if is_exact else str.lower
 
 
 def check_distinct(names: Iterable[str]) -> None:
