@@ -24,6 +24,8 @@ from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.internals.kept_progress import RETENTION
 from streamgroups_spark.internals.private_spark import register_source
 from streamgroups_spark.sinks.letters.good_rows import GoodRows, failures_in
+from streamgroups_spark.sinks.letters.kafka_rejections import _size_bytes, with_rejections
+from streamgroups_spark.sinks.sink_options import parse_sink
 from streamgroups_spark.source.columns import checked_schema
 from streamgroups_spark.source.source_options import parse
 
@@ -129,6 +131,38 @@ def test_P4_a_function_replaces_the_column_of_its_name(
     rows = local_spark.createDataFrame([(1,)], "n int")
     [row] = safely(rows, lambda it: {"N": it["n"] + 1}, output="N int", takes="record", step="next").collect()
     assert row.asDict() == {**dict(zip(names, [1, 2] if is_exact == "true" else [2], strict=True)), COLUMN: None}
+
+
+# ---- settings of collections -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_string", ["true", "false"])
+@pytest.mark.parametrize("size_of_null", ["true", "false"])
+def test_P4_a_record_without_headers_has_a_size(
+    local_spark: SparkSession, set_conf: Setter, is_string: str, size_of_null: str
+) -> None:
+    set_conf("spark.sql.legacy.createEmptyCollectionUsingStringType", is_string)
+    set_conf("spark.sql.ansi.enabled", "false")
+    set_conf("spark.sql.legacy.sizeOfNull", size_of_null)
+    options = parse_sink(
+        {
+            "kafka.bootstrap.servers": "broker:9092",
+            "topic": "board",
+            "includeHeaders": "true",
+            "checkpointLocation": "/data/board",
+        }
+    )
+    header = "named_struct('key', 'h', 'value', X'00')"
+    given = ", ".join([f"array({header})", f"filter(array({header}), it -> false)", "null"])
+    rows = local_spark.range(3).selectExpr(
+        "cast(id AS string) AS value", f"element_at(array({given}), int(id + 1)) AS headers"
+    )
+    sizes = [
+        row.size for row in rows.select("value", _size_bytes(rows, options).alias("size")).orderBy("value").collect()
+    ]
+    one, empty, null = sizes
+    assert empty == null == one - 4
+    assert {row.dead_letter for row in with_rejections(rows, options, {"board": 1}).collect()} == {None}
 
 
 # ---- spark.sql.streaming.numRecentProgressUpdates --------------------------------------------------------------------

@@ -118,8 +118,10 @@ def _size_bytes(df: DataFrame, options: SinkOptions) -> Column:
             own = F.coalesce(key + _varint_bytes(key), F.lit(0))
             return total + own + F.coalesce(value + _varint_bytes(value), F.lit(1))
 
-        headers = F.coalesce(column("headers"), F.array().cast(df.schema["headers"].dataType))
-        parts.append(_varint_bytes(F.size(headers)) + F.aggregate(headers, F.lit(0), of_header))
+        headers = column("headers")
+        # Null is written as no headers. The size of null is -1 or null, which depends on settings.
+        n_headers = F.when(headers.isNull(), 0).otherwise(F.size(headers))
+        parts.append(_varint_bytes(n_headers) + F.coalesce(F.aggregate(headers, F.lit(0), of_header), F.lit(0)))
     else:
         parts.append(F.lit(1))
     body = sum(parts[1:], parts[0])
