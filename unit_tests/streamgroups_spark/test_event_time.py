@@ -55,7 +55,7 @@ class TestSettings:
         check_timestamp(df, "ts")
         for wrong in ("day", "local"):
             with pytest.raises(
-                InvalidOption, match=f"Column '{wrong}' is of type .* an event time must be a timestamp"
+                InvalidOption, match=f"Column '{wrong}' is of type .* Cast it to timestamp_ltz: an event time must be a"
             ):
                 check_timestamp(df, wrong)
         with pytest.raises(InvalidOption, match=r"Column 'tz' does not exist. The columns are ts, day, local"):

@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -161,6 +162,11 @@ def schema(**types: DataType) -> StructType:
         ({"value": StringType(), "partition": LongType()}, "board", r"'partition' is of type bigint\. Cast it to int"),
         ({"key": StringType()}, "board", r"The column 'value' is missing"),
         ({"value": StringType()}, None, r"The output topic is not set"),
+        (
+            {"value": StringType(), "timestamp": TimestampNTZType()},
+            "board",
+            r"timestamp_ntz\. Cast it to timestamp_ltz\.",
+        ),
         ({"value": StringType(), "headers": MapType(StringType(), BinaryType())}, "board", r"'headers' is of type map"),
     ],
 )

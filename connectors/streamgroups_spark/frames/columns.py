@@ -107,5 +107,5 @@ def check_timestamp(df: DataFrame, name: str) -> None:
     if not isinstance(df.schema[name].dataType, TimestampType):
         raise InvalidOption(
             f"Column '{name}' is of type {df.schema[name].dataType.simpleString()}.",
-            remedy="Cast it: an event time must be a timestamp.",
+            remedy="Cast it to timestamp_ltz: an event time must be a timestamp.",
         )

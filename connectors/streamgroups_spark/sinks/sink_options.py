@@ -179,6 +179,8 @@ _COLUMNS = {
     "headers": ("array<struct<key:string,value:binary>>",),
     "timestamp": ("timestamp",),
 }
+#: ``spark.sql.timestampType`` decides about the type that a cast to ``timestamp`` has.
+_CAST_NAMES = {"timestamp": "timestamp_ltz"}
 
 
 def check_output_schema(schema: StructType, options: SinkOptions) -> None:
@@ -199,7 +201,7 @@ def check_output_schema(schema: StructType, options: SinkOptions) -> None:
         if field.dataType.simpleString() not in _COLUMNS[field.name]:
             raise InvalidOption(
                 f"Column '{field.name}' is of type {field.dataType.simpleString()}.",
-                remedy=f"Cast it to {' or '.join(_COLUMNS[field.name])}.",
+                remedy=f"Cast it to {' or '.join(_CAST_NAMES.get(it, it) for it in _COLUMNS[field.name])}.",
             )
     if "value" not in schema.names:
         raise InvalidOption(
