@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,8 +28,45 @@ def new_session() -> str:
     return uuid.uuid4().hex + uuid.uuid4().hex
 
 
+#: Separates the key of a session from the directory of temporary files of its user's process.
+_IN = "@"
+
+
+def session_of_process() -> str:
+    """Returns a new session whose user's process is this one.
+
+    It contains the directory of temporary files of this process. Spark sets ``spark.executorEnv.TMPDIR`` for the processes of
+    sources and sinks on the driver too, and they must find the socket of this process.
+    """
+    try:
+        return f"{new_session()}{_IN}{tempfile.gettempdir()}"
+    except FileNotFoundError:
+        # Tasks import this module too, on hosts where no directory can be written. ``sg.register`` raises the error.
+        return new_session()
+
+
+def key_of(session: str) -> str:
+    """Returns the key of a session.
+
+    >>> key_of("5f2c@/tmp"), key_of("5f2c")
+    ('5f2c', '5f2c')
+    """
+    return session.partition(_IN)[0]
+
+
+def directory_in(session: str) -> str | None:
+    """Returns the directory of temporary files of the user's process.
+
+    ``None``: no user's process on this machine has registered the session.
+
+    >>> directory_in("5f2c@/mnt/scratch@2"), directory_in("5f2c")
+    ('/mnt/scratch@2', None)
+    """
+    return session.partition(_IN)[2] or None
+
+
 #: Identifies this driver process, so that it receives no requests from the queries of another driver.
-SESSION = new_session()
+SESSION = session_of_process()
 
 
 def set_registered(spark: SparkSession, parallelism: int) -> None:

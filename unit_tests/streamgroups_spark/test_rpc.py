@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from streamgroups.errors import FencedMember, QueryUnknown, StreamGroupsError
 from streamgroups_spark.bridge import rpc
@@ -34,11 +35,14 @@ from streamgroups_spark.bridge.rpc import (
     request_source,
     request_user,
     task_directory_of,
+    why_unknown,
 )
 from streamgroups_spark.bridge.sockets import call, unnamed
+from streamgroups_spark.formats.data_source import StreamGroupsDataSource
+from streamgroups_spark.internals.pickle_checks import shipped_class
 from streamgroups_spark.messages.batch import FiguresRequest, LedgerRequest
 from streamgroups_spark.messages.query import QueryFacts
-from streamgroups_spark.session import new_session
+from streamgroups_spark.session import directory_in, new_session, session_of_process
 
 REQUEST = LedgerRequest("board", None)
 
@@ -300,6 +304,70 @@ def test_a_directory_that_cannot_be_created_is_an_error_with_a_remedy(
         monkeypatch.setattr("tempfile.tempdir", str(missing))
         with pytest.raises(StreamGroupsError, match=r"cannot be created: .*\. Set TMPDIR to a directory in which"):
             of(new_session())
+
+
+def test_each_directory_has_the_remedy_of_its_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A directory for executors does not move the sockets of the driver."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    monkeypatch.setattr(rpc, "_LONGEST", 1_000)
+    with pytest.raises(StreamGroupsError, match=r"create files, in the environment of the driver\.$"):
+        directory_of(new_session())
+    with pytest.raises(StreamGroupsError, match=r"create files, on each executor \(spark\.executorEnv\.TMPDIR\)\.$"):
+        task_directory_of(new_session())
+
+
+@pytest.mark.parametrize("directory", ["with a space", "with@sign", "long" * 20])
+def test_S9_processes_with_another_directory_of_temporary_files_find_the_users_process(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, directory: str
+) -> None:
+    """Spark sets ``spark.executorEnv.TMPDIR`` for the sources and sinks on the driver too, not for the user's process."""
+    (temporary / directory).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary / directory))
+    session = session_of_process()
+    shipped = shipped_class(StreamGroupsDataSource, {"session": session})
+    request = (
+        "import pickle, sys, tempfile\n"
+        "from streamgroups_spark.bridge.rpc import USER, SessionServer, request_source, request_user\n"
+        "from streamgroups_spark.messages.batch import LedgerRequest\n"
+        "session = pickle.load(sys.stdin.buffer).session\n"
+        "listening = SessionServer(session, 'run', lambda _: True)\n"
+        "print(tempfile.gettempdir(), request_user(session, LedgerRequest('board', None)), flush=True)\n"
+        "sys.stdin.read()"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(temporary)}
+    with (
+        closing(SessionServer(session, USER, lambda _: True)),
+        subprocess.Popen(
+            [sys.executable, "-c", request], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(cloudpickle.dumps(shipped))
+        process.stdin.flush()
+        assert process.stdout.readline().decode().split() == [str(temporary), "True"]
+        # A sink of the same session finds the source too.
+        assert request_source(session, {"run": "run"}, REQUEST) is True
+        process.stdin.close()
+
+
+def test_S14_only_a_registered_session_has_a_process_that_must_reply(session: str, temporary: Path) -> None:
+    assert why_unknown(session) is None
+    registered = session_of_process()
+    path = directory_of(registered) / USER
+    assert why_unknown(registered) == (
+        f"it has ended, or its socket {path} was removed, as by a clean-up of temporary files"
+    )
+    with closing(SessionServer(registered, USER, lambda _: None)):
+        assert why_unknown(registered) == "it does not find the query among its active queries"
+
+
+def test_a_host_without_a_directory_of_temporary_files_imports_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", fail)
+    assert directory_in(session_of_process()) is None
 
 
 def test_a_long_directory_of_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

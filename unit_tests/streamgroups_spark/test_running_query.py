@@ -24,7 +24,7 @@ from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_spark.messages.batch import BatchFacts, BatchRequest, BatchWritten, CommittedReply, CommittedRequest
 from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.messages.time import ClusterRequest, ExplanationRequest, TimeRequest
-from streamgroups_spark.session import new_session
+from streamgroups_spark.session import new_session, session_of_process
 from streamgroups_spark.source import running_query
 from streamgroups_spark.source.running_query import RunningQuery
 from streamgroups_spark.source.source_options import parse
@@ -172,3 +172,20 @@ def test_S13_an_exclusive_query_of_a_session_that_is_not_registered_starts(sessi
     assert starting(session, "exclusive")._query_facts() is None
     with pytest.raises(QueryUnknown, match=r"Call sg\.register"):
         starting(session, "shared")._query_facts()
+
+
+@pytest.mark.parametrize("membership", ["exclusive", "shared"])
+@pytest.mark.parametrize("failure", ["it has ended", "it does not find the query"])
+def test_S14_F5_a_query_of_a_registered_session_does_not_start_without_its_process(
+    session: str, membership: str, failure: str
+) -> None:
+    """Only a query whose session was never registered starts without facts."""
+    registered = session_of_process()
+    server = SessionServer(registered, USER, lambda _: None)
+    if failure == "it has ended":
+        server.close()
+    with pytest.raises(QueryUnknown, match=rf"of group 'board' does not report its facts: {failure}") as raised:
+        starting(registered, membership)._query_facts()
+    server.close()
+    assert raised.value.retriable
+    assert raised.value.remedy == "Start the query again. If that fails too, restart the program."

@@ -2,7 +2,7 @@
 
 Spark runs the source of a query in one Python process, and each commit of its sink in another. These processes have no
 connection, but all receive the session from ``sg.register``. It names a directory that only this user can enter, and
-it is the shared key of the processes. Each process listens on a socket in the directory. The name of a socket is its
+contains the shared key of the processes. Each process listens on a socket in the directory. The name of a socket is its
 address: :data:`USER` for the user's process, and for a source the id of its run, which the offsets of its batches contain.
 Used by ``source.running_query``, ``sinks`` and ``ops``. ``messages.unions`` lists the messages. Source: ``unix(7)``.
 """
@@ -29,6 +29,7 @@ from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups_spark.bridge.dataclass_json import from_json, to_json
 from streamgroups_spark.bridge.sockets import Server, call
 from streamgroups_spark.messages.unions import Reply, Request
+from streamgroups_spark.session import directory_in, key_of
 
 logger = logging.getLogger(__name__)
 
@@ -56,15 +57,17 @@ again = retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_
 def directory_of(session: str) -> Path:
     """Returns the directory of the sockets of a session, which only this user can enter.
 
+    It is the same in all processes of a registered session, whatever their own ``TMPDIR`` is.
+
     Args:
         session: the session from ``sg.register``.
 
     Raises:
         StreamGroupsError: if it cannot be created, or another user owns it or can enter it.
     """
-    temporary = tempfile.gettempdir()
+    temporary = directory_in(session) or tempfile.gettempdir()
     mine = Path(temporary if len(temporary) <= _LONGEST else "/tmp") / f"streamgroups-{os.getuid()}"
-    return _private(mine, mine / session[:_NAME_LENGTH])
+    return _private(mine, mine / session[:_NAME_LENGTH], of="in the environment of the driver")
 
 
 @again
@@ -80,11 +83,16 @@ def task_directory_of(session: str) -> Path:
         StreamGroupsError: if it cannot be created, or another user owns it or can enter it.
     """
     mine = Path(tempfile.gettempdir()) / f"streamgroups-tasks-{os.getuid()}"
-    return _private(mine, mine / session[:_NAME_LENGTH])
+    return _private(mine, mine / session[:_NAME_LENGTH], of="on each executor (spark.executorEnv.TMPDIR)")
 
 
-def _private(*directories: Path) -> Path:
-    """Creates directories that only this user can enter. Returns the last one."""
+def _private(*directories: Path, of: str) -> Path:
+    """Creates directories that only this user can enter. Returns the last one.
+
+    Args:
+        directories: the directories, each in the one before.
+        of: where their place is set, for errors.
+    """
     for directory in directories:
         try:
             directory.mkdir(mode=0o700)
@@ -96,7 +104,7 @@ def _private(*directories: Path) -> Path:
                 raise
             raise StreamGroupsError(
                 f"{directory} cannot be created: {e.strerror}.",
-                remedy="Set TMPDIR to a directory in which this user can create files, on the driver and on each executor.",
+                remedy=f"Set TMPDIR to a directory in which this user can create files, {of}.",
             ) from e
         if (problem := _problem_of(directory.lstat())) is not None:
             raise StreamGroupsError(f"{directory} {problem}.", remedy="Remove it, or set TMPDIR to another directory.")
@@ -136,7 +144,7 @@ class SessionServer:
     @again
     def _bind(self, session: str, name: str) -> tuple[Path, Server]:
         directory = directory_of(session)
-        return directory, Server(directory / name, session.encode(), self._reply, _RETRY_TIMEOUT_S)
+        return directory, Server(directory / name, key_of(session).encode(), self._reply, _RETRY_TIMEOUT_S)
 
     def _reply(self, document: Any) -> Any:
         request = from_json(document, Request)
@@ -205,7 +213,7 @@ def request_user(session: str, request: Any, *, is_needed: bool = False) -> Any:
         is_needed: whether a listening process without a reply is an error.
 
     Returns:
-        The reply. ``None`` without one, and if no such process listens: the session is not registered there.
+        The reply. ``None`` without one, and if no such process listens (:func:`why_unknown`).
 
     Raises:
         StreamGroupsError: if the process replied with one.
@@ -223,6 +231,23 @@ def request_user(session: str, request: Any, *, is_needed: bool = False) -> Any:
             ),
         )
     return _warned(reply)
+
+
+def why_unknown(session: str) -> str | None:
+    """Returns why the user's process does not reply about a query of its session.
+
+    Args:
+        session: the session.
+
+    Returns:
+        The reason. ``None``: no process has registered the session.
+    """
+    if directory_in(session) is None:
+        return None
+    path = directory_of(session) / USER
+    if path.exists():
+        return "it does not find the query among its active queries"
+    return f"it has ended, or its socket {path} was removed, as by a clean-up of temporary files"
 
 
 def request_source(session: str, end: Mapping[str, Any], request: Any) -> Any:
@@ -348,7 +373,7 @@ def _reply_of(path: Path, session: str, request: Any, timeout_s: float | None = 
     why = ""
     for _ in range(_ATTEMPTS):
         try:
-            response = call(path, session.encode(), to_json(request), timeout_s or _RETRY_TIMEOUT_S)
+            response = call(path, key_of(session).encode(), to_json(request), timeout_s or _RETRY_TIMEOUT_S)
             return from_json(response, Reply)
         except ConnectionRefusedError:
             # The socket of a killed process.

@@ -51,7 +51,7 @@ from streamgroups_kafka.membership.member_settings import MemberSettings
 from streamgroups_kafka.membership.member_state import MemberSnapshot
 from streamgroups_operators.locations import shown
 from streamgroups_spark.bridge.pickled_ledger import unpickled_ledger
-from streamgroups_spark.bridge.rpc import SessionServer, request_user
+from streamgroups_spark.bridge.rpc import SessionServer, request_user, why_unknown
 from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_spark.messages.batch import (
     BatchFacts,
@@ -111,8 +111,8 @@ class RunningQuery:
     Raises:
         InvalidOption: if the query keeps state of a stream that it shares (SEMANTICS S9), or an option needs event times
             that the query does not have (SEMANTICS W16).
-        QueryUnknown: if the process that started it does not respond, or does not return the ledger of its sink. Also if the query
-            shares the stream, and this process does not report whether it is stateful.
+        QueryUnknown: if the process that started it does not respond, does not find the query, or does not return the ledger of
+            its sink. Also if the query shares the stream, and its session is not registered.
     """
 
     def __init__(
@@ -269,6 +269,12 @@ class RunningQuery:
             ) from e
         if facts is not None:
             check_state(self._options, facts.operators, facts.unknown_operators)
+        elif (why := why_unknown(self._session)) is not None:
+            raise QueryUnknown(
+                f"The process that started the query of group '{self._group_id}' does not report its facts: {why}.",
+                remedy="Start the query again. If that fails too, restart the program.",
+                group=self._group_id,
+            )
         elif not FEATURES.passes_start:
             raise QueryUnknown(
                 f"The process that started the query of group '{self._group_id}' does not report its trigger, which is "
