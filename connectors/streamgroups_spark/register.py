@@ -14,7 +14,7 @@ from streamgroups.connections.config_file import config_path
 from streamgroups.errors import InvalidOption
 from streamgroups.ports import Clock
 from streamgroups_kafka.native import warn_if_plain
-from streamgroups_spark.bridge.user_process import SEEN, UNREADABLE, answer_sources, channel_of
+from streamgroups_spark.bridge.user_process import SEEN, UNREADABLE, answer, answer_sources, channel_of
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.formats.unregistered import ConnectDataSource
@@ -23,8 +23,9 @@ from streamgroups_spark.internals.connect import is_connect
 from streamgroups_spark.internals.pickle_checks import shipped_class
 from streamgroups_spark.internals.private_spark import register_source
 from streamgroups_spark.internals.spark_api import FEATURES
+from streamgroups_spark.messages.query import ParallelismRequest
 from streamgroups_spark.ops.last_line import show_last_lines
-from streamgroups_spark.session import SESSION, new_session, set_registered
+from streamgroups_spark.session import SESSION, default_parallelism, new_session, set_registered
 
 
 def register(spark: SparkSession, *, parallelism: int | None = None, clock: Clock | None = None) -> None:
@@ -34,7 +35,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         spark: the session.
         parallelism: the number of tasks that can run at once. A batch has at most this number of tasks, unless an
             option requires more. ``sg.exactly_once`` and ``sg.write`` write to Kafka with at most this number of tasks.
-            Default: ``spark.sparkContext.defaultParallelism``, or the cores of the server with Spark Connect.
+            Default: ``spark.sparkContext.defaultParallelism`` when a query or a write starts, or the cores of the server
+            with Spark Connect. With ``spark.dynamicAllocation.enabled`` this counts only the executors at that moment.
         clock: for tests: returns the time of windows by processing time and of idle timeouts, in milliseconds since the
             epoch. It is pickled. Queries that start later use it. Default: the clock of the machine.
             ``streamgroups_testkit.controlled_clock`` sets one.
@@ -65,12 +67,13 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         _register_connect(spark, parallelism, clock)
         return
     warn_if_plain()
-    cores = parallelism if parallelism is not None else spark.sparkContext.defaultParallelism
+    context = spark.sparkContext
     # Spark creates the source in other processes, which have no session. Its settings are therefore attributes of the
     # class.
-    application = spark.sparkContext.applicationId
+    application = context.applicationId
     class_attributes = {
-        "parallelism": cores,
+        "parallelism": context.defaultParallelism if parallelism is None else parallelism,
+        "follows_executors": parallelism is None,
         "session": SESSION,
         "application": application,
         "event_time_channel": channel_of(spark, SEEN),
@@ -82,8 +85,9 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
     with session_active(spark):
         register_source(spark, shipped_class(StreamGroupsDataSource, class_attributes))
         register_source(spark, shipped_class(TimeDataSource, {"session": SESSION}))
-    set_registered(spark, cores)
+    set_registered(spark, parallelism)
     answer_sources(spark)
+    answer(ParallelismRequest, lambda _: default_parallelism(context))
 
 
 def _register_connect(spark: SparkSession, parallelism: int | None, clock: Clock | None) -> None:

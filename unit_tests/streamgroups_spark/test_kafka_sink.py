@@ -404,3 +404,14 @@ def test_P4_a_letter_of_a_rejected_record_has_the_place_of_the_output() -> None:
     place = {"output_topic": "board", "output_partition": "7", "output_timestamp_ms": "1500"}
     assert first == {"value_bytes": "1", **place}
     assert second == {"value_bytes": "1", "output_topic": "board"}
+
+
+@pytest.mark.parametrize(
+    ("options", "of_source", "tasks"), [({}, 48, 48), ({}, None, 1), ({"Streamgroups.Tasks": "2"}, 48, 2)]
+)
+def test_X1_tasks_share_no_partition_if_executors_have_registered_since_the_registration(
+    world: World, options: dict[str, str], of_source: int | None, tasks: int
+) -> None:
+    """The number of tasks is that of ``sg.exactly_once``, or that of the source of a plain ``writeStream``."""
+    world.seen = replace(READS, sources=(FACTS, replace(FACTS, tasks=of_source)))
+    assert world.sent(**options)._settings.tasks == tasks

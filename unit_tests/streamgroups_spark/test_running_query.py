@@ -47,7 +47,7 @@ def test_X4_only_the_first_written_batch_of_a_run_can_repeat_a_no_data_batch(
 ) -> None:
     query = RunningQuery.__new__(RunningQuery)
     query.name, query._group_id, query._member, query._has_written = "one", "board", None, False
-    query._states_run_id, query._form = None, ""
+    query._states_run_id, query._form, query._tasks = None, "", 48
     batches = SimpleNamespace(run=lambda _: InFlight(3, ()), written=InFlight(0, ()), owned_before={})
     vars(query)["micro_batches"] = batches
     vars(query)["_options"] = SimpleNamespace(mode=MembershipMode.EXCLUSIVE, subscription=None)
@@ -56,6 +56,7 @@ def test_X4_only_the_first_written_batch_of_a_run_can_repeat_a_no_data_batch(
     def may_repeat() -> bool:
         facts = query._answer(BatchRequest({}))
         assert isinstance(facts, BatchFacts)
+        assert facts.tasks == 48
         return facts.may_repeat_no_data
 
     found = [may_repeat(), may_repeat()]

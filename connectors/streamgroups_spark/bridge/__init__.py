@@ -14,7 +14,7 @@ For each channel: its modules, the modules that send and receive by it, when, wh
 Driver RPC
     :Modules: ``rpc``, ``sockets``, ``dataclass_json``
     :From, to: see Messages below
-    :When: at the start of a query, before each batch, and at its commit
+    :When: at the start of a query or of a batch read or write, before each batch, and at its commit
     :Content: the dataclasses of ``streamgroups_spark.messages``, as JSON
     :Kill: the sender gets no reply. It rejects the query or the batch if it needs the reply. See Messages for a restart.
     :Security: Unix sockets in a directory of mode 0700. Both ends prove the key of the session. JSON creates no other classes.
@@ -104,7 +104,7 @@ Figures of the output
 Messages
 --------
 
-A request for ``bridge.user_process``, ``bridge.active_queries`` or ``sinks.ledger_registry`` goes to the user's process only.
+A request for ``bridge.user_process``, ``bridge.active_queries``, ``register`` or ``sinks.ledger_registry`` goes to the user's process only.
 A request about a batch (:class:`BatchRequest`, :class:`BatchWritten`, :class:`CommittedRequest`) goes to the socket with the id of the run that planned the
 batch, which the offset contains. A batch of an earlier run has no such socket: its query was restarted, with its driver or
 without it. Then the request goes to the other processes of the session until one replies. A process that is not meant replies
@@ -121,6 +121,7 @@ QueryRequest          source.running_query                                      
 FinishedRequest       source.last_batch                                                        bridge.active_queries
 DurationRequest       source.last_batch                                                        bridge.active_queries
 LedgerRequest         source.running_query                                                     sinks.ledger_registry
+ParallelismRequest    bridge.rpc                                                               register
 ObservationsRequest   source.running_query                                                     bridge.user_process
 StateReportsRequest   bridge.task_reports                                                      bridge.user_process
 BatchRequest          sinks.batch_info                                                         source.running_query

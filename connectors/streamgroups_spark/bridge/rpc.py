@@ -28,6 +28,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups_spark.bridge.dataclass_json import from_json, to_json
 from streamgroups_spark.bridge.sockets import Server, call
+from streamgroups_spark.messages.query import ParallelismRequest
 from streamgroups_spark.messages.unions import Reply, Request
 from streamgroups_spark.session import directory_in, key_of
 
@@ -231,6 +232,21 @@ def request_user(session: str, request: Any, *, is_needed: bool = False) -> Any:
             ),
         )
     return _warned(reply)
+
+
+def requested_parallelism(session: str, registered: int) -> int:
+    """Returns the number of tasks that can run at once when a query or a batch starts.
+
+    Args:
+        session: the session.
+        registered: the number when the session was registered. It is returned without a reply.
+    """
+    try:
+        reply: int | None = request_user(session, ParallelismRequest())
+    except StreamGroupsError as e:
+        logger.debug("Spark's default parallelism is that of sg.register: %s", e)
+        reply = None
+    return registered if reply is None else reply
 
 
 def why_unknown(session: str) -> str | None:

@@ -40,6 +40,8 @@ class StreamGroupsDataSource(DataSource):
 
     #: The number of tasks that can run at once. ``sg.register`` sets it from the session.
     parallelism: ClassVar[int] = os.cpu_count() or 1
+    #: Whether this number is Spark's default parallelism, which changes when executors register. ``sg.register`` sets it.
+    follows_executors: ClassVar[bool] = False
     #: The id by which the processes of a session connect to each other (``bridge.rpc``). ``sg.register`` sets it.
     session: ClassVar[str] = "alone"
     #: The id of the Spark application, in which ids of task attempts are unique. ``sg.register`` sets it.
@@ -82,6 +84,7 @@ class StreamGroupsDataSource(DataSource):
                 self.event_time_channel,
                 self.unreadable,
                 self.clock,
+                follows_executors=self.follows_executors,
             )
         except InvalidOption as rejection:
             return RejectedStream(rejection)
@@ -89,7 +92,7 @@ class StreamGroupsDataSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """Returns the reader of a batch query."""
         options = parse(self.options, streaming=False, connections_file=self.connections_file)
-        return BatchReader(options, checked_schema(schema, options), options.packing(self.parallelism))
+        return BatchReader(options, checked_schema(schema, options), options.packing(self._tasks_of_batch()))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Returns the writer of a streaming query to Kafka. Spark creates it in two processes for each batch.
@@ -123,7 +126,14 @@ class StreamGroupsDataSource(DataSource):
             raise InvalidOption("Records of a topic cannot be overwritten.", remedy='Use mode("append").')
         options = parse_sink(self.options, streaming=False, connections_file=self.connections_file)
         check_output_schema(schema, options)
-        return KafkaBatchWriter(options, self.parallelism)
+        return KafkaBatchWriter(options, self._tasks_of_batch())
+
+    def _tasks_of_batch(self) -> int:
+        if not self.follows_executors:
+            return self.parallelism
+        from streamgroups_spark.bridge.rpc import requested_parallelism
+
+        return requested_parallelism(self.session, self.parallelism)
 
 
 def _stream_reader_class() -> type[StreamReader]:

@@ -168,6 +168,7 @@ class BatchFacts:
         query_id: Spark's id of the query. ``None`` if the source does not have it.
         may_repeat_no_data: whether a batch with records can repeat a no-data batch: Spark keeps state of the stream, or that is
             unknown, and a Kafka sink has not yet committed a batch of this run.
+        tasks: the usual number of tasks of a batch; ``None`` if it is unknown.
     """
 
     end: Mapping[str, Any]
@@ -185,6 +186,7 @@ class BatchFacts:
     marks: Mapping[TopicPartition, str] = field(default_factory=dict)
     query_id: str | None = None
     may_repeat_no_data: bool = False
+    tasks: int | None = None
 
     @property
     def states(self) -> States:

@@ -66,6 +66,15 @@ class DurationRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ParallelismRequest:
+    """Requests Spark's default parallelism at this moment. The reply is a number.
+
+    A query or a batch sends it once when it starts, if the user has set no number. Spark counts the cores of the executors
+    that have registered.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class QueryFacts:
     """The facts about a query for its source.
 

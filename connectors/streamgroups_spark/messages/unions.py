@@ -23,6 +23,7 @@ from streamgroups_spark.messages.batch import (
 from streamgroups_spark.messages.query import (
     DurationRequest,
     FinishedRequest,
+    ParallelismRequest,
     QueryFacts,
     QueryRequest,
     ReportedStates,
@@ -49,6 +50,7 @@ Request: TypeAlias = (
     | LedgerRequest
     | OutputWritten
     | ObservationsRequest
+    | ParallelismRequest
     | QueryRequest
     | StateReportsRequest
     | TimeRequest

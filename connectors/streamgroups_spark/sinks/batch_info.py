@@ -81,6 +81,11 @@ class BatchInfo:
         return next(known, None) if self.no_data_batch is None else self.no_data_batch.query_id
 
     @property
+    def tasks(self) -> int | None:
+        """The usual number of tasks of a batch. ``None`` if its sources do not report it."""
+        return max((source.tasks for source in self.sources if source.tasks is not None), default=None)
+
+    @property
     def ranges(self) -> tuple[OffsetRange, ...]:
         """All ranges that the batch reads."""
         return tuple(r for source in self.sources for r in source.ranges)

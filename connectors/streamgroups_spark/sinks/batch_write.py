@@ -13,11 +13,11 @@ from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_spark.internals.active_session import session_active
-from streamgroups_spark.session import require_registered
+from streamgroups_spark.session import parallelism_of, require_registered
 from streamgroups_spark.sinks.exactly_once import KafkaSink, disjoint
 from streamgroups_spark.sinks.kafka_batch import new_transactional_id
 from streamgroups_spark.sinks.killed_runs import check_transactions
-from streamgroups_spark.sinks.sink_options import Delivery, check_output_schema, parse_sink
+from streamgroups_spark.sinks.sink_options import TASKS, Delivery, check_output_schema, parse_sink
 
 
 def write(df: DataFrame, *, sink: KafkaSink) -> None:
@@ -44,9 +44,9 @@ def write(df: DataFrame, *, sink: KafkaSink) -> None:
     """
     require_registered("sg.write", df)
     _check(df, sink)
-    options = parse_sink(sink.options, streaming=False)
+    given = {**sink.options, TASKS: str(parallelism_of(df.sparkSession))}
+    options = parse_sink(given, streaming=False)
     check_output_schema(df.schema, options)
-    given = sink.options
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
         df = disjoint(df, options, cluster.topics(), with_letters=False)

@@ -56,6 +56,7 @@ from streamgroups_spark.sinks.letters.of_batch import (
 )
 from streamgroups_spark.sinks.output_partitions import first_numbers, number_of_topic, with_partitions
 from streamgroups_spark.sinks.sink_options import (
+    TASKS,
     Delivery,
     SinkOptions,
     check_output_schema,
@@ -297,6 +298,7 @@ def _to_kafka(
     alone = [str(source.group_id) for source in sources if source.mode is MembershipMode.EXCLUSIVE]
     no_data_group = min(alone or [str(source.group_id) for source in sources])
     given = {"group.id": no_data_group, **sink.options, "checkpointLocation": checkpoint}
+    given[TASKS] = str(parallelism_of(df.sparkSession))
     options = parse_sink(given)
     if alone and options.transactional_id is None:
         # No other query has this group. A run therefore fences all earlier runs, also those with other checkpoints.
@@ -315,7 +317,7 @@ def _to_kafka(
         letters_topic = output.sink.topic if isinstance(output.sink, SinkOptions) else None
         output_format = _name("kafkasink", checkpoint)
         class_attributes = {"format_name": output_format, "session": SESSION, "dead_letters": output}
-        class_attributes |= {"parallelism": parallelism_of(df.sparkSession), "connections_file": str(config_path())}
+        class_attributes["connections_file"] = str(config_path())
         preparations += [*_creation(output), _registration(df, shipped_class(KafkaLettersDataSource, class_attributes))]
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
@@ -370,7 +372,7 @@ def disjoint(
     Raises:
         UnknownTopic: if the topic does not exist.
     """
-    tasks = parallelism_of(df.sparkSession)
+    tasks = options.tasks or parallelism_of(df.sparkSession)
     if options.topic is not None and options.topic not in counts:
         raise UnknownTopic(
             f"Topic '{options.topic}' does not exist.",

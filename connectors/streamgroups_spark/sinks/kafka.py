@@ -70,7 +70,7 @@ class KafkaStreamWriter(ExactlyOnceWriter):
     Args:
         options: the options of the user.
         session: the session in which the sources of the query run.
-        tasks: the usual number of tasks.
+        tasks: the usual number of tasks, if neither the options nor the source of a batch have it.
         dead_letters: the output of dead letters. The rows then have the column ``dead_letter``. ``None``: they do not.
     """
 
@@ -80,13 +80,16 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         # Output that is written at least once needs no checkpoint.
         super().__init__(options.checkpoint_location or "", session, dead_letters)
         self._options = options
-        self._settings = OutputSettings(options.topic, options.batches, options.with_headers, tasks)
+        self._settings = OutputSettings(options.topic, options.batches, options.with_headers, options.tasks or tasks)
 
     def _begin(self) -> bool:
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             return False
         # The source confirms its membership first, so that a zombie does not fence a newer run.
         batch = self._info()
+        if self._options.tasks is None and batch.tasks is not None:
+            # No task selects the partition of another one, also if executors have registered since sg.register.
+            self._settings = replace(self._settings, tasks=batch.tasks)
         entry = self._no_data_entry(batch)
         if batch.is_written or (entry is not None and _seems_to_be_there(entry)):
             return True
@@ -323,7 +326,6 @@ class KafkaLettersDataSource(DataSource):
 
     format_name: ClassVar[str] = "streamgroups-letters"
     session: ClassVar[str] = "alone"
-    parallelism: ClassVar[int] = 1
     connections_file: ClassVar[str | None] = None
     dead_letters: ClassVar[LetterOutput]
 
@@ -337,4 +339,4 @@ class KafkaLettersDataSource(DataSource):
         prepare_python_worker()
         reject_overwrite(overwrite)
         options = parse_sink(self.options, connections_file=self.connections_file)
-        return KafkaStreamWriter(options, self.session, self.parallelism, self.dead_letters)
+        return KafkaStreamWriter(options, self.session, 1, self.dead_letters)

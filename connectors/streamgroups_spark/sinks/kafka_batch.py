@@ -35,12 +35,12 @@ class KafkaBatchWriter(BegunOnPickle, DataSourceArrowWriter):
 
     Args:
         options: the options of the user.
-        tasks: the usual number of tasks.
+        tasks: the usual number of tasks, if the options do not have it.
     """
 
     def __init__(self, options: SinkOptions, tasks: int) -> None:
         self._options = options
-        self._settings = OutputSettings(options.topic, options.batches, options.with_headers, tasks)
+        self._settings = OutputSettings(options.topic, options.batches, options.with_headers, options.tasks or tasks)
         self._transactional_id = options.transactional_id or new_transactional_id()
         self._begun: OpenTransaction | None = None
 

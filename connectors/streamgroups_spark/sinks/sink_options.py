@@ -26,6 +26,8 @@ _STREAM_TIMEOUT_MS, _BATCH_TIMEOUT_MS = 60_000, 900_000
 _NAMES = ("connection", "topic", "includeHeaders", "delivery")
 #: Options of a streaming query only.
 _STREAM_NAMES = ("checkpointLocation", "group.id")
+#: The option that ``sg.exactly_once`` and ``sg.write`` set. It is no option of users.
+TASKS = "streamgroups.tasks"
 #: Settings of Kafka's producer without effect here: this producer sends one large batch at a time and retries until
 #: success.
 logger = logging.getLogger(__name__)
@@ -74,6 +76,8 @@ class SinkOptions:
             checkpoint.
         transaction_timeout_ms: the time after which the broker aborts a transaction.
         ignored: given options without effect, for one log line.
+        tasks: the number of tasks to which ``sg.exactly_once`` or ``sg.write`` has assigned the output partitions. ``None``
+            for other writes.
     """
 
     client: ClientConfig
@@ -86,6 +90,7 @@ class SinkOptions:
     transactional_id: str | None
     transaction_timeout_ms: int
     ignored: tuple[str, ...]
+    tasks: int | None = None
 
 
 def parse_sink(
@@ -110,7 +115,7 @@ def parse_sink(
     call = "start" if streaming else "save"
     known, kafka = own_and_kafkas(
         # Spark passes the name of the query as an option.
-        {name: value for name, value in options.items() if name.lower() != "queryname"},
+        {name: value for name, value in options.items() if name.lower() not in ("queryname", TASKS)},
         (*_NAMES, *(_STREAM_NAMES if streaming else ())),
         unknown="is not an option of the sink",
         no_path=lambda path: InvalidOption(
@@ -143,6 +148,7 @@ def parse_sink(
         raise InvalidOption(
             "Option 'topic' is empty.", remedy="Set it to a topic, or leave it out and add a column 'topic'."
         )
+    tasks = next((value for name, value in options.items() if name.lower() == TASKS), None)
     delivery = choice(known, "delivery", Delivery, Delivery.EXACTLY_ONCE)
     checkpoint = known.get("checkpointLocation")
     if streaming and delivery is Delivery.EXACTLY_ONCE and not checkpoint:
@@ -160,6 +166,7 @@ def parse_sink(
         group_id=group_id,
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
+        tasks=None if tasks is None else number_of(tasks, TASKS),
         ignored=(*(KAFKA + name for name in sorted((*ignored, *client.ignored))), *of_connection(connected.ignored)),
     )
 

@@ -132,12 +132,14 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         event_time_channel: Channel[tuple[str, TaskObservation]] | None,
         unreadable: Channel[UnreadableWatermarks] | None,
         clock: Clock | None,
+        *,
+        follows_executors: bool = False,
     ) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._schema, self._packing = options, schema, packing
         self._group_id = options.group_id
         self._session, self._application, self._event_time_channel = session, application, event_time_channel
-        self._unreadable, self._clock = unreadable, clock
+        self._unreadable, self._clock, self._follows_executors = unreadable, clock, follows_executors
         self._query: RunningQuery | None = None
         self._until_now = False
         #: ``None`` unless the query is one of a session of Spark Connect that was registered automatically.
@@ -311,7 +313,12 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 self.flow.wait_for_earlier_run(cluster)
             from streamgroups_spark.source.running_query import RunningQuery
 
-            self._query = RunningQuery(self._options, self._packing, cluster, self._session, self._clock)
+            packing = self._packing
+            if self._follows_executors:
+                from streamgroups_spark.bridge.rpc import requested_parallelism
+
+                packing = replace(packing, cores=requested_parallelism(self._session, packing.cores))
+            self._query = RunningQuery(self._options, packing, cluster, self._session, self._clock)
             if self._until_now:
                 self._query.micro_batches.run_until_now()
         return self._query.micro_batches

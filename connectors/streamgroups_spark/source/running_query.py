@@ -125,6 +125,7 @@ class RunningQuery:
     ) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._group_id, self._session = options, options.group_id, session
+        self._tasks = packing.cores
         self._clock = clock or SteadyClock()
         self._process_ids = frozenset((os.getpid(), os.getppid()))
         #: The name of the member, as group descriptions show it.
@@ -460,6 +461,7 @@ class RunningQuery:
             joins=not isinstance(self._options.subscription, Partitions),
             states_run_id=self._states_run_id,
             form=self._form,
+            tasks=self._tasks,
             query_id=None if self.facts is None else self.facts.query_id,
             # The first batch is compared. Later ones of the same run have greater numbers.
             may_repeat_no_data=not self._has_written
