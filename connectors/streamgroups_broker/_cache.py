@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamgroups.errors import EmbeddedBrokerError
+from streamgroups.home_paths import expanded
 from streamgroups.printable import listed
 from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION, check_version
 
@@ -60,9 +61,13 @@ class KafkaJars:
 
 
 def cache_root() -> Path:
-    """Returns ``streamgroups`` in the user's cache directory (``XDG_CACHE_HOME``, else ``~/.cache``)."""
+    """Returns ``streamgroups`` in the user's cache directory (``XDG_CACHE_HOME``, else ``~/.cache``).
+
+    Raises:
+        InvalidOption: if it is in the home directory of a user who has none.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base else Path.home() / ".cache") / "streamgroups"
+    return (Path(base) if base else expanded("~/.cache", remedy="Set XDG_CACHE_HOME or HOME.")) / "streamgroups"
 
 
 def kafka_jars(version: str, fill: Callable[[Path, str], None]) -> KafkaJars:

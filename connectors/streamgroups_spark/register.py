@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamgroups.connections.config_file import config_path
+from streamgroups.connections.config_file import config_path_for_others
 from streamgroups.errors import InvalidOption
 from streamgroups.ports import Clock
 from streamgroups_kafka.native import warn_if_plain
@@ -79,7 +79,7 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         "event_time_channel": channel_of(spark, SEEN),
         "unreadable": channel_of(spark, UNREADABLE),
         "clock": None if clock is None else staticmethod(clock),
-        "connections_file": str(config_path()),
+        "connections_file": config_path_for_others(),
     }
     # Spark would reject a name that is registered with the active session, if that is another one.
     with session_active(spark):

@@ -21,9 +21,11 @@ from streamgroups.connections.parsing import parse_connections
 from streamgroups.connections.references import Resolver
 from streamgroups.connections.variants import Connection
 from streamgroups.errors import InvalidOption
+from streamgroups.home_paths import expanded
 
 _Variant = TypeVar("_Variant", bound=Connection)
 _VARIABLE = "STREAMGROUPS_CONFIG"
+_REMEDY = f"Set {_VARIABLE} to the path of the file of connections, or set HOME."
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 #: The largest file of a secret or of connections. A device could have no end.
 _MAX_BYTES = 1 << 20
@@ -31,16 +33,29 @@ _PLACE = re.compile(r"at (line \d+, column \d+|end of document)\)$")
 
 
 def config_path() -> Path:
-    """Returns the absolute path of the file, which need not exist."""
+    """Returns the absolute path of the file, which need not exist.
+
+    Raises:
+        InvalidOption: if it is in the home directory of a user who has none.
+    """
     named = os.environ.get(_VARIABLE)
-    if named:
-        return Path(named).expanduser().absolute()
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return (Path(base).expanduser() / "streamgroups" / "config.toml").absolute()
+    return expanded(named or Path(base) / "streamgroups" / "config.toml", remedy=_REMEDY)
+
+
+def config_path_for_others() -> str | None:
+    """Returns the path of the file for other processes.
+
+    ``None`` if it is in the home directory of a user who has none. A process raises this error when it uses a connection.
+    """
+    try:
+        return str(config_path())
+    except InvalidOption:
+        return None
 
 
 def load_connections(path: str | None = None) -> Connections:
-    """Returns the connections of the file; none if there is no file.
+    """Returns the connections of the file; none if there is no file, or the user has no home directory for it.
 
     Args:
         path: the path of the file. ``None``: :func:`config_path`.
@@ -48,7 +63,10 @@ def load_connections(path: str | None = None) -> Connections:
     Raises:
         InvalidOption: if the file is invalid, or other users can read its secrets.
     """
-    file = config_path() if path is None else Path(path)
+    try:
+        file = config_path() if path is None else Path(path)
+    except InvalidOption as e:
+        return Connections(missing=e)
     if not file.exists():
         return Connections(path=str(file))
     return checked(file, read_document(file)[1])

@@ -28,23 +28,27 @@ class Connections:
         current: the name of the current context: the Kafka connection of commands that name no cluster. ``None`` without
             one.
         path: the path of the file, for errors.
+        missing: why the path of the file is unknown. A use of a connection raises it. ``None`` if the path is known.
     """
 
     named: Mapping[str, Connection] = field(default_factory=dict)
     current: str | None = None
     path: str = ""
+    missing: InvalidOption | None = None
 
     def get(self, name: str) -> Connection:
         """Returns a connection.
 
         Raises:
-            InvalidOption: if it does not exist. The error contains the nearest name.
+            InvalidOption: if it does not exist, or the path of the file is unknown. The error contains the nearest name.
 
         >>> from streamgroups.connections.variants import KafkaConnection
         >>> Connections({"prod": KafkaConnection("prod")}, path="/etc/streamgroups.toml").get("prdo")
         Traceback (most recent call last):
         streamgroups.errors.InvalidOption: Connection 'prdo' does not exist in /etc/streamgroups.toml. Did you mean 'prod'?
         """
+        if self.missing is not None:
+            raise self.missing.with_text(f"Connection '{name}' is unknown. {self.missing.what}", self.missing.remedy)
         if name not in self.named:
             where = f" in {self.path}" if self.path else ""
             raise InvalidOption(

@@ -11,6 +11,7 @@ from streamgroups_broker import _cache
 from streamgroups_broker._cache import cache_root, class_archive, kafka_jars
 from streamgroups_broker._ivy import ivy_settings
 from streamgroups_broker._releases import check_version
+from unit_tests.no_home import remove_home
 
 
 @pytest.fixture(autouse=True)
@@ -171,3 +172,11 @@ def test_jars_of_other_releases_are_trusted_on_first_use_which_is_logged(caplog:
 def test_a_mirror_that_others_could_change_on_the_way_is_rejected(mirror: str) -> None:
     with pytest.raises(InvalidOption, match="STREAMGROUPS_MAVEN_REPOSITORY is neither an https"):
         ivy_settings(mirror, Path("/tmp/c"))
+
+
+def test_a_user_without_a_home_directory_sets_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_home(monkeypatch)
+    with pytest.raises(InvalidOption, match=r"no home directory\. Set XDG_CACHE_HOME or HOME\."):
+        cache_root()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache")
+    assert cache_root() == Path("/var/cache/streamgroups")

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups_admin.groups.undo_files import write_new
+from streamgroups_admin.groups.undo_files import state_directory, write_new
+from streamgroups_cli.cursors.paths import signing_key
+from unit_tests.no_home import remove_home
 
 
 def _no_links(*_: object) -> None:
@@ -49,3 +51,13 @@ def test_a_file_has_its_name_only_when_it_is_complete(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "fsync", check)
     write_new(path, "{}")
     assert seen == [False, True], "the file, and then its directory"
+
+
+def test_a_user_without_a_home_directory_sets_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The files would be in a directory ``~`` of the current directory."""
+    remove_home(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    for create in (state_directory, lambda: signing_key(None)):
+        with pytest.raises(InvalidOption, match=r"no home directory\. Set XDG_STATE_HOME or HOME\."):
+            create()
+    assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,7 @@ from streamgroups_spark import register, session
 from streamgroups_spark.bridge.rpc import USER, SessionServer
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.source import cluster_clients, running_query
+from unit_tests.no_home import remove_home
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
 OUTPUT = {"kafka.bootstrap.servers": "broker:9092", "topic": "board"}
@@ -164,3 +165,14 @@ def test_S4_a_number_that_can_be_too_low_is_a_warning(
 def test_a_parallelism_of_the_default_is_no_option() -> None:
     with pytest.raises(InvalidOption, match="Option 'parallelism' is 'default'"):
         register.register(Application().spark, parallelism="default")  # type: ignore[arg-type]
+
+
+def test_a_user_without_a_home_directory_registers(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container can run with a user id that has no name. Only the use of a connection needs its file."""
+    remove_home(monkeypatch)
+    register.register(application.spark)
+    source = shipped(application)
+    assert source.connections_file is None
+    assert source(OPTIONS).schema()
+    with pytest.raises(InvalidOption, match=r"Connection 'prod' is unknown\..*Set STREAMGROUPS_CONFIG"):
+        source({"connection": "prod", "group.id": "board", "subscribe": "flights"}).schema()

@@ -18,6 +18,7 @@ from streamgroups_spark.processors.run_directories import (
     run_checkpoint,
     state_directory,
 )
+from unit_tests.no_home import remove_home
 
 _HELD = """
 import sys
@@ -119,3 +120,9 @@ def test_P1_a_uri_is_not_the_directory_of_processors(uri: str, monkeypatch: pyte
 def test_a_directory_can_have_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMGROUPS_PROCESSORS", "/var/a:b")
     assert processors_directory() == Path("/var/a:b")
+
+
+def test_P1_a_user_without_a_home_directory_sets_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_home(monkeypatch)
+    with pytest.raises(InvalidOption, match=r"no home directory\. Set STREAMGROUPS_PROCESSORS to a local directory"):
+        processors_directory()

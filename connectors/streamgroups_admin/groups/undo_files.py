@@ -19,6 +19,7 @@ from typing import TypeAlias
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError
 from streamgroups.extras import explained
 from streamgroups.groups.offset_files import ChangedTo, FiledOffset, to_json
+from streamgroups.home_paths import users_directory
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.path_names import label
@@ -137,12 +138,13 @@ def state_directory() -> Path:
 
     Raises:
         MissingExtra: if the extra ``cli`` is not installed.
+        InvalidOption: if it is in the home directory of a user who has none.
     """
     try:
         from platformdirs import user_state_path
     except ImportError as e:
         raise explained(e, "The default place of the undo file") from e
-    return user_state_path("streamgroups") / "offsets"
+    return users_directory(lambda: user_state_path("streamgroups"), remedy="Set XDG_STATE_HOME or HOME.") / "offsets"
 
 
 def _suffix(n: int) -> str:

@@ -37,6 +37,7 @@ from streamgroups.connections.variants import (
     references_of,
 )
 from streamgroups.errors import InvalidOption
+from streamgroups.home_paths import expanded
 from streamgroups.option_values import repeated_names
 from streamgroups_cli.connections.shown import DryRunOption, emit_connections
 from streamgroups_cli.connections_file import changed_connections, connections_in
@@ -53,6 +54,7 @@ _TYPE_OF = {
 }
 #: Keys of a connection that can be references.
 _ADDRESSES = (SERVERS, CONNINFO)
+_WITHOUT_HOME = "Write the path without ~, or set HOME."
 
 
 def set_connection(
@@ -99,7 +101,7 @@ def set_connection(
     check_name(name)
     addresses = {
         SERVERS: bootstrap_server,
-        COMMAND_CONFIG: None if command_config is None else str(command_config.expanduser().absolute()),
+        COMMAND_CONFIG: None if command_config is None else str(expanded(command_config, remedy=_WITHOUT_HOME)),
         CONNINFO: conninfo,
         LOCATION: _absolute(location),
         URL: url,
@@ -129,7 +131,7 @@ def set_connection(
 
 def _absolute(location: str | None) -> str | None:
     is_path = location is not None and "://" not in location
-    return str(Path(str(location)).expanduser().absolute()) if is_path else location
+    return str(expanded(str(location), remedy=_WITHOUT_HOME)) if is_path else location
 
 
 def _type(of_type: str | None, given: Mapping[str, str]) -> str:

@@ -16,6 +16,7 @@ import typer
 from platformdirs import user_state_path
 
 from streamgroups.errors import InvalidOption
+from streamgroups.home_paths import users_directory
 
 _KEY_BYTES = 32
 _SHORTEST_KEY_BYTES = 16
@@ -70,7 +71,7 @@ def _users_key() -> Path:
 
 
 def _state() -> Path:
-    return user_state_path("streamgroups") / "cursors"
+    return users_directory(lambda: user_state_path("streamgroups"), remedy="Set XDG_STATE_HOME or HOME.") / "cursors"
 
 
 def _made(directory: Path) -> Path:

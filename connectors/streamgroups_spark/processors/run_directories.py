@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streamgroups.errors import InvalidOption
+from streamgroups.home_paths import expanded
 
 _VARIABLE = "STREAMGROUPS_PROCESSORS"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)")
@@ -26,19 +27,20 @@ def processors_directory() -> Path:
     """Returns the directory of all processors of this user on this machine: ``STREAMGROUPS_PROCESSORS``, or that of XDG.
 
     Raises:
-        InvalidOption: if the variable contains a URI.
+        InvalidOption: if the variable contains a URI, or the directory is in the home directory of a user who has none.
     """
     named = os.environ.get(_VARIABLE)
-    if named:
-        if uri := _SCHEME.match(named):
-            raise InvalidOption(
-                f"The environment variable {_VARIABLE} contains a URI that begins with '{uri[0]}'.",
-                remedy="Set it to the path of a local directory, as in /var/lib/streamgroups. For states on other storage, set "
-                "the option 'stateLocation' of the source.",
-            )
-        return Path(named).expanduser().absolute()
+    if named and (uri := _SCHEME.match(named)):
+        raise InvalidOption(
+            f"The environment variable {_VARIABLE} contains a URI that begins with '{uri[0]}'.",
+            remedy="Set it to the path of a local directory, as in /var/lib/streamgroups. For states on other storage, set "
+            "the option 'stateLocation' of the source.",
+        )
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return (Path(base).expanduser() / "streamgroups" / "processors").absolute()
+    return expanded(
+        named or Path(base) / "streamgroups" / "processors",
+        remedy=f"Set {_VARIABLE} to a local directory, or set HOME.",
+    )
 
 
 def state_directory(group_id: str) -> str:

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from streamgroups.acls import grant
 from streamgroups.checkpoints.spark_kafka import PUNCTUATIONS
-from streamgroups.connections.config_file import config_path, connection_named
+from streamgroups.connections.config_file import config_path_for_others, connection_named
 from streamgroups.connections.variants import KafkaConnection
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.dlq.limits import DeadLetters
@@ -317,7 +317,7 @@ def _to_kafka(
         letters_topic = output.sink.topic if isinstance(output.sink, SinkOptions) else None
         output_format = _name("kafkasink", checkpoint)
         class_attributes = {"format_name": output_format, "session": SESSION, "dead_letters": output}
-        class_attributes["connections_file"] = str(config_path())
+        class_attributes["connections_file"] = config_path_for_others()
         preparations += [*_creation(output), _registration(df, shipped_class(KafkaLettersDataSource, class_attributes))]
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)

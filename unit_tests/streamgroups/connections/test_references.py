@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.connections.config_file import config_path, load_connections, resolver
+from streamgroups.connections.config_file import (
+    config_path,
+    config_path_for_others,
+    connection_named,
+    load_connections,
+    resolver,
+)
 from streamgroups.connections.explicit_options import with_explicit
 from streamgroups.connections.references import FromConnections, FromEnvironment, FromFile, Reference, Setting, resolved
 from streamgroups.connections.variants import (
@@ -17,6 +23,7 @@ from streamgroups.connections.variants import (
     SchemaRegistryConnection,
 )
 from streamgroups.errors import InvalidOption
+from unit_tests.no_home import remove_home
 
 
 def test_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,3 +154,17 @@ def test_P3_another_name_of_a_storage_option_contradicts_too(own: str, other: st
     with pytest.raises(InvalidOption, match=f"Option '{other}' contradicts connection 'lake'"):
         with_explicit(LAKE, {own: "a"}, {other: "b"})
     assert with_explicit(LAKE, {own: "a"}, {other: "a", "aws_sse_bucket_key_enabled": "true"})[other] == "a"
+
+
+def test_only_the_use_of_a_connection_needs_a_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_home(monkeypatch)
+    assert config_path_for_others() is None
+    assert (load_connections().named, load_connections().current) == ({}, None)
+    with pytest.raises(InvalidOption) as raised:
+        connection_named("prod", KafkaConnection)
+    assert str(raised.value) == (
+        "Connection 'prod' is unknown. The path ~/.config/streamgroups/config.toml cannot be resolved: this user has no home "
+        "directory. Set STREAMGROUPS_CONFIG to the path of the file of connections, or set HOME."
+    )
+    monkeypatch.setenv("STREAMGROUPS_CONFIG", "/etc/streamgroups.toml")
+    assert config_path_for_others() == "/etc/streamgroups.toml"
