@@ -146,7 +146,7 @@ class Query:
 
     def last_lines(self, count: int = 12) -> str:
         """The end of its log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
 
     def _close(self) -> None:
         assert self._process is not None

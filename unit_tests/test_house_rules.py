@@ -58,6 +58,54 @@ def test_a_module_can_be_read_in_one_sitting(module: Path) -> None:
     assert len(module.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
 
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_a_text_file_has_an_encoding(module: Path) -> None:
+    """Not that of the locale, which can differ between the processes and hosts of a query."""
+    calls = [node for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    assert [ast.unparse(call) for call in calls if _is_in_encoding_of_locale(call)] == []
+
+
+def _is_in_encoding_of_locale(call: ast.Call) -> bool:
+    if any(it.arg in (None, "encoding") for it in call.keywords):
+        return False
+    if isinstance(call.func, ast.Name):
+        return call.func.id == "open" and not _is_binary(call.args[1:], call.keywords)
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    # A store of the library has methods of these names with a path.
+    if name in ("read_text", "write_text"):
+        return len(call.args) == (name == "write_text")
+    modes = [it.value for it in call.args if isinstance(it, ast.Constant)]
+    return name == "open" and len(call.args) == 1 and modes in (["r"], ["w"], ["a"], ["x"])
+
+
+def _is_binary(arguments: list[ast.expr], keywords: list[ast.keyword]) -> bool:
+    modes = [*arguments[:1], *(it.value for it in keywords if it.arg == "mode")]
+    return any(isinstance(it, ast.Constant) and "b" in str(it.value) for it in modes)
+
+
+@pytest.mark.parametrize(
+    ("call", "is_rejected"),
+    [
+        ("path.read_text()", True),
+        ("path.read_text(errors='replace')", True),
+        ("path.read_text(encoding='utf-8')", False),
+        ("store.read_text('_delta_log/1.json')", False),
+        ("path.write_text(text)", True),
+        ("path.write_text(text, encoding='utf-8')", False),
+        ("open(path)", True),
+        ("open(path, 'rb')", False),
+        ("open(path, mode='wb')", False),
+        ("path.open('w')", True),
+        ("path.open('wb')", False),
+        ("sink.open(group_id)", False),
+    ],
+)
+def test_the_rule_of_encodings(call: str, is_rejected: bool) -> None:
+    node = ast.parse(call, mode="eval").body
+    assert isinstance(node, ast.Call)
+    assert _is_in_encoding_of_locale(node) is is_rejected
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=_name)
 def test_a_package_is_typed(package: Path) -> None:
     assert (package / "py.typed").is_file()

@@ -292,6 +292,6 @@ def _sha256(path: Path) -> str:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Holds a file lock. Waits while another process holds it."""
-    with path.open("w") as file:
+    with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

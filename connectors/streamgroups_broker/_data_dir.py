@@ -81,7 +81,7 @@ class DataDir:
             else:
                 path.mkdir(parents=True, exist_ok=True)
                 self.path = path.resolve()
-            self._lock: IO[str] | None = (self.path / "lock").open("w")
+            self._lock: IO[bytes] | None = (self.path / "lock").open("wb")
         except OSError as error:
             raise EmbeddedBrokerError(
                 f"The data directory {path or tempfile.gettempdir()} cannot be used: {error}.",

@@ -79,7 +79,9 @@ def find_java() -> Java:
 @functools.lru_cache(maxsize=8)
 def _checked(executable: str) -> Java:
     try:
-        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(
+            [executable, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EmbeddedBrokerError(f"{executable} -version failed: {error}.", remedy=_INSTALL) from error
     return judge(executable, answer.stderr + answer.stdout)

@@ -117,7 +117,7 @@ class Node:
         """Returns the last lines of the output and the log of the JVM."""
         lines: deque[str] = deque(maxlen=_SHOWN_LINES)
         for path in (self.output, self.log):
-            with contextlib.suppress(OSError), path.open(errors="replace") as file:
+            with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
                 lines.extend(f"    {line.rstrip()}" for line in file)
         return "\n".join(lines) or "    (it wrote nothing)"
 

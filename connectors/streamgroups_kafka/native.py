@@ -211,7 +211,9 @@ def _candidates() -> Iterator[str]:
 def _mapped() -> Iterator[str]:
     if not sys.platform.startswith("linux"):
         return
-    for line in Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines():
+    for line in (
+        Path("/proc/self/maps").read_text(encoding=sys.getfilesystemencoding(), errors="surrogateescape").splitlines()
+    ):
         fields = line.split(maxsplit=_ENTRY_OF_MAPS)
         if len(fields) > _ENTRY_OF_MAPS and Path(fields[_ENTRY_OF_MAPS]).name.startswith("librdkafka"):
             yield fields[_ENTRY_OF_MAPS]

@@ -95,7 +95,7 @@ def _installed() -> Path:
     if directory.is_dir():
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with directory.with_suffix(".lock").open("w") as lock:
+    with directory.with_suffix(".lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not directory.is_dir():
             work = Path(tempfile.mkdtemp(prefix=".apicurio-", dir=directory.parent))

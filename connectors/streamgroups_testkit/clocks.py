@@ -64,7 +64,7 @@ class ControlledClock:
             TimeoutError: if a block of :meth:`moved_to` does not end.
         """
         deadline_s = time.monotonic() + _TIMEOUT_S
-        while not (text := self._path.read_text()):
+        while not (text := self._path.read_text(encoding="utf-8")):
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"the clock was not moved within {_TIMEOUT_S:.0f} s")
             time.sleep(_POLL_S)
@@ -72,7 +72,7 @@ class ControlledClock:
 
     def _write(self, text: str) -> None:
         written = self._path.with_suffix(".new")
-        written.write_text(text)
+        written.write_text(text, encoding="utf-8")
         # A reader gets the whole number.
         os.replace(written, self._path)
 

@@ -75,7 +75,8 @@ class PostgresServer:
             "--no-instructions",
         )
         hba = self._data / "pg_hba.conf"
-        hba.write_text(f"host all {WITH_PASSWORD} all scram-sha-256\n{hba.read_text()}")
+        trusting = hba.read_text(encoding="utf-8")
+        hba.write_text(f"host all {WITH_PASSWORD} all scram-sha-256\n{trusting}", encoding="utf-8")
         self.start()
         with psycopg.connect(self.conninfo("postgres"), autocommit=True) as connection:
             login = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(WITH_PASSWORD), PASSWORD)
@@ -109,7 +110,7 @@ class PostgresServer:
         try:
             wait_until(self.answers, "PostgreSQL answers", 30, 0.02)
         except AssertionError as e:
-            raise AssertionError(self._log.read_text(errors="replace")) from e
+            raise AssertionError(self._log.read_text(encoding="utf-8", errors="replace")) from e
 
     def stop(self) -> None:
         """Stops the server; its data remains."""

@@ -161,7 +161,7 @@ class QueryProcess(Query):
 
     def log(self) -> str:
         """The end of its output."""
-        return self.log_path.read_text(errors="replace")[-6000:]
+        return self.log_path.read_text(encoding="utf-8", errors="replace")[-6000:]
 
     def check(self) -> None:
         """Fails if its process has ended."""
@@ -178,7 +178,7 @@ def arrived_records(directory: Path) -> Counter[Record]:
     """How often each record, by topic, partition and offset, arrived in a finished batch of any query."""
     found: Counter[Record] = Counter()
     for path in (directory / "output").glob("*.json"):
-        batch = json.loads(path.read_text())
+        batch = json.loads(path.read_text(encoding="utf-8"))
         for topic, partition, offset in batch["records"]:
             found[topic, partition, offset] += 1
     return found

@@ -34,7 +34,7 @@ def start_query(spark: SparkSession, config: Mapping[str, Any]) -> StreamingQuer
         if not records:
             return
         path = output / f"{config['name']}-{batch_id}-{os.getpid()}.json"
-        path.with_suffix(".part").write_text(json.dumps({"records": records}))
+        path.with_suffix(".part").write_text(json.dumps({"records": records}), encoding="utf-8")
         path.with_suffix(".part").rename(path)
 
     reader = spark.readStream.format("streamgroups").options(**config["options"])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import pickle
 import socket
+import subprocess
+import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -437,6 +441,24 @@ def test_pem_stores_are_read_by_openssl(tmp_path: Path) -> None:
         == path
     )
     assert config.ignored == ("ssl.truststore.password",)
+
+
+def test_pem_with_a_comment_is_read_in_any_locale() -> None:
+    """Stores of certificates contain the names of authorities in their own languages."""
+    comment = "# F\u0151tan\u00fas\u00edtv\u00e1ny\n"
+    tls = {"security.protocol": "SSL", "ssl.ca.pem": comment + CERTIFICATE}
+    tls |= {"ssl.certificate.pem": comment + CERTIFICATE, "ssl.key.pem": comment + KEY}
+    load = (
+        "import codecs, json, locale, sys\n"
+        "from streamgroups_kafka.client.config import ClientConfig\n"
+        "from streamgroups_kafka.client.tls import tls_context\n"
+        "context = tls_context(ClientConfig.from_options(json.loads(sys.argv[1])))\n"
+        "print(context.cert_store_stats()['x509'], codecs.lookup(locale.getpreferredencoding(False)).name)"
+    )
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", load, json.dumps({**SERVERS, **tls})]
+    ran = subprocess.run(command, env={**os.environ, **locale}, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout.split() == ["1", "ascii"], ran.stderr
 
 
 @pytest.mark.parametrize("newline", ["\n", " ", "\\n"])

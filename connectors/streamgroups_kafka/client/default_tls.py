@@ -24,6 +24,9 @@ def default_context(
     >>> default_context().verify_mode
     <VerifyMode.CERT_REQUIRED: 2>
     """
+    if cadata is not None:
+        # Python rejects other characters, also in the comments between certificates.
+        cadata = cadata.encode("ascii", "replace").decode("ascii")
     context = ssl.create_default_context(cafile=cafile, capath=capath, cadata=cadata)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -69,5 +69,5 @@ def _load_own_certificate(context: ssl.SSLContext, config: ClientConfig) -> None
         with tempfile.TemporaryDirectory() as directory:
             file = Path(directory, "client.pem")
             file.touch(mode=0o600)
-            file.write_text((config.get("ssl.key.pem") or "") + certificate_pem)
+            file.write_text((config.get("ssl.key.pem") or "") + certificate_pem, encoding="utf-8")
             context.load_cert_chain(file, password=password)

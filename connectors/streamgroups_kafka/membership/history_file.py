@@ -73,5 +73,5 @@ def read_history(directory: str | Path) -> list[Event]:
     """Returns all events of all members in ``directory``, ordered by time."""
     lines: list[str] = []
     for path in sorted(Path(directory).glob("*.jsonl")):
-        lines += path.read_text().splitlines(keepends=True)
+        lines += path.read_text(encoding="utf-8").splitlines(keepends=True)
     return parse_lines(lines)

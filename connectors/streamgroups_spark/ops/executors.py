@@ -102,7 +102,7 @@ def task_check(
             # The parent of a worker is Spark's daemon, whose parent is the executor.
             parent = os.getppid()
             try:
-                with open(f"/proc/{parent}/stat") as stat:
+                with open(f"/proc/{parent}/stat", encoding="utf-8", errors="replace") as stat:
                     return int(stat.read().rpartition(")")[2].split()[1])
             except (OSError, ValueError, IndexError):
                 return parent
