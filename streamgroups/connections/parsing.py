@@ -23,6 +23,7 @@ from streamgroups.connections.variants import (
     SchemaRegistryConnection,
 )
 from streamgroups.errors import InvalidOption
+from streamgroups.location_uris import path_or_url
 from streamgroups.similar_names import nearest
 
 #: The names of the keys in the file.
@@ -179,6 +180,7 @@ def _delta(table: _Table) -> DeltaConnection:
     location = table.text(LOCATION)
     if location is None:
         raise _missing(table, LOCATION)
+    location = path_or_url(location, f"Key '{LOCATION}' {table.where}")
     if "://" not in location:
         location = absolute(location, table.directory)
     return DeltaConnection(table.name, location, table.settings(STORAGE_OPTIONS))

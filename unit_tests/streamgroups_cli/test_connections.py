@@ -218,6 +218,15 @@ def test_a_login_in_an_address_is_not_stored(cli: CommandLine, config: Path) -> 
     assert not config.exists()
 
 
+def test_a_location_is_stored_as_a_path_or_a_url(cli: CommandLine, config: Path, tmp_path: Path) -> None:
+    for given, stored in (("file:/data", "/data"), (f"{tmp_path}/a", f"{tmp_path}/a"), ("s3://bucket", "s3://bucket")):
+        assert cli("connections", "set", "lake", "--location", given).code == 0
+        assert f'location = "{stored}"\n' in config.read_text()
+    rejected = cli("connections", "set", "lake", "--location", "dbfs:/data")
+    assert rejected.code == 2
+    assert "--location has the scheme 'dbfs:' without a host or bucket. Write dbfs://HOST/PATH" in rejected.err
+
+
 def test_references_are_stored_and_shown(cli: CommandLine, config: Path, tmp_path: Path) -> None:
     for arguments in (
         ("prod", "-b", "prod:9092", "--env", "sasl.password=KAFKA_PASSWORD", "--setting", "sasl.username=me"),

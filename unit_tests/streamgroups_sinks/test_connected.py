@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from streamgroups.connections.variants import DeltaConnection
 from streamgroups.decoding.registry import SchemaRegistry
 from streamgroups.errors import InvalidOption, SinkUnreachable
 from streamgroups_sinks.delta.sink import DeltaSink
@@ -74,6 +75,12 @@ def test_explicit_parameters_add_to_the_connection() -> None:
     assert registry.url == "http://127.0.0.1:1"
 
 
+def test_a_table_of_a_local_connection_has_the_path_that_hadoop_and_spark_print() -> None:
+    lake = DeltaConnection("lake", "/data")
+    assert DeltaSink(connection=lake, uri="file:/data/flights").uri == "/data/flights"
+    assert DeltaSink(connection=lake, uri="./board:1/flights").uri == "/data/board:1/flights"
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -105,6 +112,9 @@ def test_explicit_parameters_add_to_the_connection() -> None:
         (lambda: DeltaSink(connection="lake", uri="a/../../t"), "is outside the location"),
         (lambda: DeltaSink(connection="lake", uri="/t"), "is outside the location"),
         (lambda: DeltaSink(connection="lake", uri=""), "is outside the location"),
+        (lambda: DeltaSink(connection="lake", uri="file:/t"), "The table '/t' is outside the location"),
+        (lambda: DeltaSink(connection="lake", uri="dbfs:/t"), "uri has the scheme 'dbfs:' without a host"),
+        (lambda: DeltaSink(connection="lake", uri="file:t"), "uri has a relative path after the scheme 'file:'"),
         (lambda: DeltaSink(connection="warehouse", uri="t"), "type delta is required here. Use one of: lake."),
         (lambda: SchemaRegistry("http://other:1", connection="registry"), "Option 'url' contradicts"),
         (

@@ -38,6 +38,7 @@ from streamgroups.connections.variants import (
 )
 from streamgroups.errors import InvalidOption
 from streamgroups.home_paths import expanded
+from streamgroups.location_uris import path_or_url
 from streamgroups.option_values import repeated_names
 from streamgroups_cli.connections.shown import DryRunOption, emit_connections
 from streamgroups_cli.connections_file import changed_connections, connections_in
@@ -130,8 +131,10 @@ def set_connection(
 
 
 def _absolute(location: str | None) -> str | None:
-    is_path = location is not None and "://" not in location
-    return str(expanded(str(location), remedy=_WITHOUT_HOME)) if is_path else location
+    if location is None:
+        return None
+    found = path_or_url(location, "--location")
+    return found if "://" in found else str(expanded(found, remedy=_WITHOUT_HOME))
 
 
 def _type(of_type: str | None, given: Mapping[str, str]) -> str:

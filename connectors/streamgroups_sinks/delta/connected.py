@@ -14,6 +14,7 @@ from streamgroups.connections.explicit_options import with_explicit
 from streamgroups.connections.references import resolved
 from streamgroups.connections.variants import DeltaConnection
 from streamgroups.errors import InvalidOption
+from streamgroups.location_uris import path_or_url
 
 
 def named_connection(connection: str | DeltaConnection, explicit: Mapping[str, str]) -> DeltaConnection:
@@ -39,7 +40,7 @@ def address_in(connection: DeltaConnection, uri: str) -> str:
         uri: the directory of the table: relative to the location of the connection, or inside it.
 
     Raises:
-        InvalidOption: if it is outside the location.
+        InvalidOption: if it is outside the location, or neither a path nor a URL.
 
     >>> lake = DeltaConnection("lake", "s3://bucket/tables/")
     >>> address_in(lake, "flights"), address_in(lake, "s3://bucket/tables/board/flights")
@@ -50,7 +51,7 @@ def address_in(connection: DeltaConnection, uri: str) -> str:
 's3://bucket/tables'. Use a path relative to the location, or another connection.
     """
     location = connection.location.rstrip("/") or "/"
-    inside = uri
+    inside = uri = path_or_url(uri, "uri")
     if "://" in uri or uri.startswith("/"):
         inside = uri.removeprefix(location + "/") if uri.startswith(location + "/") else ".."
     path = posixpath.normpath(inside) if inside.strip("/") else ".."

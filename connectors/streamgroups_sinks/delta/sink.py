@@ -20,6 +20,7 @@ import pyarrow as pa
 from streamgroups.connections.variants import DeltaConnection
 from streamgroups.errors import InvalidOption, SinkRejected
 from streamgroups.groups.program import shown_location
+from streamgroups.location_uris import path_or_url
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Ledger
 from streamgroups_sinks.delta.connected import address_in, named_connection, storage_options_of
@@ -41,7 +42,7 @@ class DeltaSink:
     Args:
         connection: the name of a connection of type ``delta``. Driver and tasks resolve its secrets.
         uri: the directory of the table: a local path, or a URL of an object store (``s3://bucket/flights``). With a
-            connection, it is relative to the location of the connection.
+            connection, it is relative to the location of the connection. ``file:/data/flights`` is a local path.
         storage_options: the options of deltalake for the store. Their values are never shown.
         mode: ``append``; ``overwrite_partitions``: a batch replaces the partitions of its rows; ``upsert``: rows
             replace those with the same key.
@@ -240,7 +241,7 @@ def _absolute(uri: object) -> str:
         raise InvalidOption(
             "uri is neither a path nor a URL.", remedy="Use a local path, or a URL such as s3://bucket/table."
         )
-    text = str(os.fspath(uri))
+    text = path_or_url(str(os.fspath(uri)), "uri")
     if "://" not in text:
         return os.path.abspath(text)
     parts = urlsplit(text)

@@ -170,6 +170,14 @@ def test_a_secret_in_plain_text_needs_a_closed_file_and_stays_in_it(tmp_path: Pa
             "Key 'location' of connection 'p' contains a login",
         ),
         (
+            '[connections.p]\ntype="delta"\nlocation="dbfs:/tables"',
+            "Key 'location' of connection 'p' has the scheme 'dbfs:' without a host or bucket",
+        ),
+        (
+            '[connections.p]\ntype="delta"\nlocation="file:tables"',
+            "Key 'location' of connection 'p' has a relative path after the scheme 'file:'",
+        ),
+        (
             '[connections.p]\ntype="schema-registry"\nurl="http://me:hunter22@r"',
             "'url' of connection 'p' contains a login",
         ),
@@ -181,6 +189,13 @@ def test_an_invalid_file_is_rejected_with_its_name(tmp_path: Path, text: str, me
     assert str(tmp_path / "config.toml") in str(raised.value)
     assert message in str(raised.value)
     assert "hunter22" not in str(raised.value)
+
+
+def test_a_location_as_hadoop_and_spark_print_it_is_a_path(tmp_path: Path) -> None:
+    for written, location in (("file:/data", "/data"), ("tables", f"{tmp_path}/tables"), ("s3://b/t", "s3://b/t")):
+        found = load(tmp_path, f'[connections.p]\ntype="delta"\nlocation="{written}"').get("p")
+        assert isinstance(found, DeltaConnection)
+        assert found.location == location
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,11 @@ from streamgroups_sinks.delta.writer_features import Demands, check_files_may_be
         ({"uri": ""}, "uri is neither a path nor a URL"),
         ({"uri": "s3://user:hunter2@bucket/flights"}, "uri contains credentials"),
         ({"uri": "az://c/flights?sig=hunter2"}, "uri contains credentials"),
+        ({"uri": "dbfs:/flights"}, "uri has the scheme 'dbfs:' without a host or bucket. Write dbfs://HOST/PATH"),
+        ({"uri": "hdfs:/flights"}, "uri has the scheme 'hdfs:' without a host or bucket"),
+        ({"uri": "s3:hunter2@bucket/flights"}, "uri has a relative path after the scheme 's3:'"),
+        ({"uri": "file:flights"}, "uri has a relative path after the scheme 'file:'"),
+        ({"uri": "file://data/flights"}, "uri has a host after 'file://'"),
         ({"storage_options": {"timeout": 30}}, "storage_options must be a mapping of text"),
     ],
 )
@@ -64,6 +69,12 @@ def test_a_path_does_not_depend_on_where_a_task_runs(monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     assert sg.DeltaSink(uri="flights").uri == str(tmp_path / "flights")
     assert sg.DeltaSink(uri="abfss://c@account.dfs.example/t").uri == "abfss://c@account.dfs.example/t"
+    assert sg.DeltaSink(uri="./a:b/t").uri == str(tmp_path / "a:b/t")
+
+
+def test_a_path_as_hadoop_and_spark_print_it_is_the_same_directory() -> None:
+    assert sg.DeltaSink(uri="file:/data/x").uri == "/data/x"
+    assert sg.DeltaSink(uri="file:///data/x").uri == "file:///data/x"
 
 
 @pytest.mark.parametrize(
