@@ -49,6 +49,22 @@ def test_a_restored_table_keeps_its_newest_transaction_identifiers(uri: str) -> 
     assert DeltaTable(uri, version=1).transaction_version("board") == 200
 
 
+@pytest.mark.parametrize(("name", "read"), [("a%20b", "a b"), ("a\\b", "a/b")])
+def test_a_log_is_read_at_the_path_decoded_once_more(tmp_path: Path, name: str, read: str) -> None:
+    """``sink._check_path`` depends on this."""
+    with pytest.raises(DeltaError, match=f"File not found: {tmp_path}/{read}/_delta_log"):
+        write_deltalake(str(tmp_path / name), pa.table({"n": [1]}))
+    assert _added(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["a b", "50%", "a%zz", "c#d?e", "ü"])
+def test_other_paths_are_read_as_they_are(tmp_path: Path, name: str) -> None:
+    """``sink._check_path`` depends on this."""
+    for _ in range(2):
+        write_deltalake(str(tmp_path / name), pa.table({"n": [1]}), mode="append")
+    assert DeltaTable(str(tmp_path / name)).to_pyarrow_table().num_rows == 2
+
+
 def _decimals(values: list[Decimal]) -> pa.Table:
     return pa.table({"k": pa.array(values, pa.decimal128(10, 2)), "id": pa.array([1] * len(values), pa.int64())})
 

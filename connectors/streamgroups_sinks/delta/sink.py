@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -29,10 +30,13 @@ from streamgroups_sinks.delta.expressions import conditions
 from streamgroups_sinks.delta.ledger import DeltaLedger
 from streamgroups_sinks.delta.schema_conversion import as_delta, check_columns, check_partition_columns, check_simple
 from streamgroups_sinks.delta.stages import Stage, Staged
+from streamgroups_sinks.delta.store import local_path
 from streamgroups_sinks.delta.store_errors import readable
 from streamgroups_sinks.delta.tables import Mode, Target, table_id
 
 logger = logging.getLogger(__name__)
+
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,14 +247,31 @@ def _absolute(uri: object) -> str:
         )
     text = path_or_url(str(os.fspath(uri)), "uri")
     if "://" not in text:
-        return os.path.abspath(text)
+        path = os.path.abspath(text)
+        _check_path(path, path)
+        return path
     parts = urlsplit(text)
     # In Azure's URLs the part before the @ is a container, elsewhere it is user and password.
     if ("@" in parts.netloc and parts.scheme not in ("abfs", "abfss", "wasb", "wasbs")) or parts.query:
         raise InvalidOption(
             "uri contains credentials, but errors show the uri.", remedy="Put them into storage_options."
         )
+    _check_path(text, unquote(text))
     return text
+
+
+def _check_path(uri: str, decoded: str) -> None:
+    """Rejects a path that deltalake cannot read: it decodes the path once more when it reads the log.
+
+    A backslash becomes a slash, except an encoded one in a URL of an object store. So the log would be read in another directory.
+    """
+    found = _ENCODED.search(decoded)
+    changed = "\\" if "\\" in (uri if local_path(uri) is None else decoded) else found and found[0]
+    if changed:
+        raise InvalidOption(
+            f"The path of uri contains '{changed}', which deltalake changes when it reads the log of the table.",
+            remedy="Use a path without a backslash, and without '%' before two hexadecimal digits.",
+        )
 
 
 def _check_options(options: object) -> None:

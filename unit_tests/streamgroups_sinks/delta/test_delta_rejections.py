@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -75,6 +76,39 @@ def test_a_path_does_not_depend_on_where_a_task_runs(monkeypatch: pytest.MonkeyP
 def test_a_path_as_hadoop_and_spark_print_it_is_the_same_directory() -> None:
     assert sg.DeltaSink(uri="file:/data/x").uri == "/data/x"
     assert sg.DeltaSink(uri="file:///data/x").uri == "file:///data/x"
+
+
+@pytest.mark.parametrize(
+    ("uri", "changed"),
+    [
+        ("/data/a%20b", "%20"),
+        ("/data/hour=08%3A00", "%3A"),
+        ("file:/data/a%20b", "%20"),
+        ("file:///data/a%2520b", "%20"),
+        ("s3://bucket/a%2520b", "%20"),
+        ("/data/a\\b", "\\"),
+        ("file:///data/a%5Cb", "\\"),
+        ("s3://bucket/a\\b", "\\"),
+    ],
+)
+def test_a_path_that_deltalake_changes_when_it_reads_the_log_is_rejected(uri: str, changed: str) -> None:
+    with pytest.raises(InvalidOption) as rejected:
+        sg.DeltaSink(uri=uri)
+    assert f"contains '{changed}', which deltalake changes" in str(rejected.value)
+
+
+def test_a_working_directory_that_deltalake_changes_is_rejected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a%20b").mkdir()
+    monkeypatch.chdir(tmp_path / "a%20b")
+    with pytest.raises(InvalidOption, match="contains '%20'"):
+        sg.DeltaSink(uri="flights")
+
+
+@pytest.mark.parametrize("uri", ["/a b#c?d=ü", "/50%", "/a%zz", "file:///a%20b", "s3://b/a%20b", "s3://b/a%5Cb"])
+def test_a_path_that_deltalake_does_not_change_is_accepted(uri: str) -> None:
+    assert sg.DeltaSink(uri=uri).uri == uri
 
 
 @pytest.mark.parametrize(
