@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from streamgroups.errors import InvalidOption, StateUnreachable
-from streamgroups.location_uris import LocationUri
+from streamgroups.location_uris import LocationUri, check_location
 from streamgroups.path_names import is_hashed, name_of, path_part
 from streamgroups.state.file_ages import StoredFile, Survey
 from streamgroups.state.file_names import StateFileName
@@ -31,8 +31,8 @@ from streamgroups_operators.local_files import make_durable, sync_directory, wri
 from streamgroups_operators.threads import in_threads
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
-#: The prefix by which Spark and Hadoop write a local path.
-_LOCAL = re.compile(r"file:(?://)?(?=/)")
+#: The prefix by which Spark and Hadoop write a local path. ``file://data/x`` has a host, and ``file:x`` is relative.
+_LOCAL = re.compile(r"file:(?://(?=/)|(?=/(?!/)))")
 #: The scheme of S3, and those of Hadoop for it.
 _S3 = re.compile(r"^s3[an]?:")
 _S3_ACCESS = (
@@ -53,6 +53,7 @@ def open_location(location: str) -> tuple[fs.FileSystem, str]:
             Arrow's parameters can follow, as in ``?region=eu-west-1``.
 
     Raises:
+        InvalidOption: if its path is relative after a scheme, or ``file:`` has a host.
         OSError: if the file system cannot be reached.
         ValueError: if Arrow does not support the file system.
         MissingExtra: if it is HDFS, and no client of HDFS is there.
@@ -62,6 +63,7 @@ def open_location(location: str) -> tuple[fs.FileSystem, str]:
     >>> open_location("gs://anonymous@bucket/a%20b")[1]
     'bucket/a%20b'
     """
+    check_location(location, "The location")
     is_directory, location = is_local(location), _LOCAL.sub("", location)
     if is_directory:
         return fs.LocalFileSystem(), os.path.abspath(location)

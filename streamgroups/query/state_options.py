@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.added_partitions import OnAddedPartitions
+from streamgroups.location_uris import check_location
 from streamgroups.option_values import choice
 from streamgroups.state.state_lookup import OnMissingState
 
@@ -54,6 +55,8 @@ on_added_partitions=<OnAddedPartitions.FAIL: 'fail'>)
             "Option 'stateLocation' is empty.",
             remedy="Set it to a path or URI that all queries of the group can use, or leave it out.",
         )
+    if location is not None:
+        check_location(location, "Option 'stateLocation'")
     retention_ms = _DEFAULT_RETENTION_MS if retention is None else parse_duration_ms(retention, option="stateRetention")
     on_missing = choice(known, "onMissingState", OnMissingState, OnMissingState.FAIL)
     on_added = choice(known, "onAddedPartitions", OnAddedPartitions, OnAddedPartitions.FAIL)

@@ -21,7 +21,7 @@ from streamgroups.path_names import is_hashed, name_of, path_part
 from streamgroups.state.file_ages import Survey
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
-from streamgroups_operators.locations import StateDirectory, directories_at, files_below, open_location, shown
+from streamgroups_operators.locations import StateDirectory, directories_at, files_below, is_local, open_location, shown
 from unit_tests.examples import examples
 from unit_tests.fake_state_files import FakeStateFiles
 
@@ -105,6 +105,34 @@ def test_a_location_has_the_directory_that_hadoop_has(path: str, opened: str) ->
     s3 = f"s3a://key:secret@bucket/{path}{'&' if 'localhost' in path else '?'}region=eu-west-1"
     assert open_location(s3)[1] == f"bucket/{opened}"
     assert shown(s3) == f"s3a://bucket/{opened}"
+
+
+@pytest.mark.parametrize(
+    ("location", "why"),
+    [
+        ("file:states", "relative path after the scheme 'file:'. Begin the path with a slash, as in file:/PATH"),
+        ("file:./states", "relative path after the scheme 'file:'"),
+        ("file:", "relative path after the scheme 'file:'"),
+        ("hdfs:states", "relative path after the scheme 'hdfs:'. Begin the path with a slash, as in hdfs://HOST/PATH"),
+        ("s3:key:hunter2@bucket/states", "relative path after the scheme 's3:'"),
+        ("file://data/states", "host after 'file://', but a file has none. Write file:/PATH"),
+        ("file://", "host after 'file://'"),
+    ],
+)
+def test_a_location_that_hadoop_rejects_is_rejected_without_its_secrets(location: str, why: str) -> None:
+    """Otherwise its states would be in the root directory of each machine."""
+    for use in (open_location, files_below, directories_at):
+        with pytest.raises(InvalidOption) as rejected:
+            use(location)
+        assert f"The location has a {why}" in str(rejected.value)
+        assert "hunter2" not in str(rejected.value)
+    assert not is_local(location)
+
+
+def test_a_local_location_has_the_path_that_hadoop_has() -> None:
+    for location in ("/data/states", "file:/data/states", "file:///data/states"):
+        assert open_location(location)[1] == "/data/states"
+        assert is_local(location)
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------

@@ -344,6 +344,18 @@ def test_W17_options_of_streams_are_checked_in_batch_reads_too() -> None:
     assert "Option 'membership' is 'mine'" in str(rejected({**BASE, "membership": "mine"}, streaming=False))
 
 
+def test_S10_states_have_a_location_that_hadoop_accepts() -> None:
+    for location in ("file:states", "file:./states"):
+        assert str(rejected({**BASE, "stateLocation": location})) == (
+            "Option 'stateLocation' has a relative path after the scheme 'file:'. Begin the path with a slash, as in file:/PATH, "
+            "or write a path without a scheme; a relative one begins with './'."
+        )
+    assert str(rejected({**BASE, "stateLocation": "file://data/states"})) == (
+        "Option 'stateLocation' has a host after 'file://', but a file has none. Write file:/PATH, or the path alone."
+    )
+    assert parse({**BASE, "stateLocation": "file:/states"}, streaming=True).ignored == ()
+
+
 def test_S8_who_joins_no_group_cannot_leave_it() -> None:
     options = {**BASE, "assign": '{"flights":[0]}', "leaseTimeout": "15m"}
     del options["subscribe"]
