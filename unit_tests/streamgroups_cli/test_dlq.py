@@ -463,6 +463,15 @@ def test_P5_repaired_values_are_sent(redrives: FakeRedrives, tmp_path: Path) -> 
     assert [json.loads(it)["id"] for it in cli("dlq", "export", DLQ).out.splitlines()] == [LETTERS[0].id, LETTERS[2].id]
 
 
+def test_P5_repaired_values_may_contain_separators_of_lines(redrives: FakeRedrives, tmp_path: Path) -> None:
+    cli, file = redrives.cli, tmp_path / "letters.jsonl"
+    # Other tools write such characters as they are.
+    lines = [json.dumps({"id": LETTERS[n].id, "value": f"{n}\u2028\x85"}, ensure_ascii=False) for n in (1, 3)]
+    file.write_bytes("\r\n".join([*lines, ""]).encode())
+    assert cli("dlq", "redrive", DLQ, "--from-file", str(file), "--execute").code == 0
+    assert sent(cli, "orders") == [b"1\xe2\x80\xa8\xc2\x85", b"3\xe2\x80\xa8\xc2\x85"]
+
+
 def test_P5_an_unchanged_file_sends_no_letter_without_its_record(redrives: FakeRedrives, tmp_path: Path) -> None:
     cli, file = redrives.cli, tmp_path / "letters.jsonl"
     large = replace(letter(4), value=None, details={"value_bytes": "2000000"})

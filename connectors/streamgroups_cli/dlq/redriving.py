@@ -121,7 +121,8 @@ def _targets(queue: Queue, letters: Sequence[AnyLetter], redriven: Collection[st
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text(encoding="utf-8").splitlines()
+        # A text in JSON can contain other separators of lines, such as U+2028.
+        return file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as e:
         raise InvalidOption(
             f"{file} cannot be read: {e}.", remedy="Name a file that 'streamgroups dlq export' has written."

@@ -220,7 +220,8 @@ def _committed(target: Target, store: Store, stage: Stage) -> frozenset[str] | N
             entry = store.read_text(f"_delta_log/{version:020}.json")
         except FileNotFoundError:
             return None
-        actions = (json.loads(line) for line in entry.splitlines() if line.strip())
+        # A text in JSON can contain other separators of lines, such as U+2028.
+        actions = (json.loads(line) for line in entry.split("\n") if line.strip())
         paths = (action["add"]["path"] for action in actions if "add" in action)
         found |= {path for path in paths if path.startswith(f"{stage.directory}/")}
     return frozenset(found)

@@ -118,8 +118,8 @@ def identifiers_in(commit: str) -> dict[str, int]:
     {'billing': 7}
     """
     found: dict[str, int] = {}
-    # Most lines describe files, and are long.
-    for action in (json.loads(line) for line in commit.splitlines() if '"txn"' in line):
+    # Most lines describe files, and are long. A text in JSON can contain other separators of lines, such as U+2028.
+    for action in (json.loads(line) for line in commit.split("\n") if '"txn"' in line):
         match action:
             case {"txn": {"appId": str(app_id), "version": int(version)}}:
                 found.setdefault(app_id, version)

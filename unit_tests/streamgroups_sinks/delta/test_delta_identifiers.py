@@ -254,6 +254,16 @@ def test_positions_of_the_last_commit_need_no_older_one(tmp_path: Path, reads: R
     assert list(reads.files) == [f"{5:020}.json"]
 
 
+def test_identifiers_are_found_beside_texts_with_separators_of_lines(tmp_path: Path, reads: Reads) -> None:
+    uri = _created(tmp_path / "t")
+    app_id = "a\u2028b\u2029c\x85d"
+    _commit(uri, {app_id: 7})
+    table = DeltaTable(uri)
+    reads.clear()
+    assert Identifiers(Store(uri, {})).versions_in(table, [app_id]) == {app_id: 7}
+    assert reads.lookups == 0
+
+
 def test_a_concurrent_commit_needs_only_its_own_file(tmp_path: Path, reads: Reads) -> None:
     sink = sg.DeltaSink(uri=str(tmp_path / "t"))
     partition = TopicPartition("flights", 0)
