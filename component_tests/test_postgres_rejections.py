@@ -104,6 +104,19 @@ def test_a_target_that_does_not_fit(
     assert relations(postgres) == before
 
 
+def test_columns_with_names_of_system_columns_are_those_that_a_table_cannot_have(postgres: str) -> None:
+    with psycopg.connect(postgres) as connection:
+        query = "SELECT attname FROM pg_attribute WHERE attrelid = 'pg_class'::regclass AND attnum < 0"
+        names = [name for (name,) in connection.execute(query)]
+    assert {"xmin", "ctid"} <= set(names)
+    before = relations(postgres)
+    for name in names:
+        with pytest.raises(SinkRejected, match=f"Column '{name}' of the records has the name of a system column"):
+            sink(postgres).begin(pa.schema({"id": pa.int64(), name: pa.int64()}), token())
+    assert relations(postgres) == before
+    sink(postgres).begin(pa.schema({"id": pa.int64(), "oid": pa.int64(), "XMIN": pa.int64()}), token())
+
+
 def test_a_unique_index_in_any_order_of_columns_will_do(postgres: str) -> None:
     execute(
         postgres, "CREATE TABLE flights (id int8, gate text, gone bool)", "CREATE UNIQUE INDEX ON flights (gate, id)"

@@ -131,6 +131,13 @@ def test_a_row_to_delete_needs_nothing_but_its_key(postgres: str) -> None:
     assert rows(postgres) == [("UA2", 1, "A2")]
 
 
+def test_a_delete_marker_can_have_the_name_of_a_system_column(postgres: str) -> None:
+    to = sink(postgres, mode="upsert", key=("id",), delete_marker="xmax")
+    write(to, pa.record_batch({"id": [1, 2], "xmax": [False, False]}))
+    write(to, pa.record_batch({"id": [1], "xmax": [True]}))
+    assert rows(postgres) == [(2,)]
+
+
 def test_columns_that_the_records_lack_are_left_alone(postgres: str) -> None:
     with psycopg.connect(postgres) as connection:
         connection.execute(

@@ -3,13 +3,14 @@
 Used by ``output_table`` (creates and checks tables), ``copy_text`` and ``copy_binary`` (encode values). PostgreSQL parses
 text as the type of the table's column. A string therefore fits ``jsonb``, ``uuid`` or an enum, and PostgreSQL rejects
 an invalid value in its task. Types that would be misinterpreted without an error are rejected, such as a time with a
-zone in a column without one. Source: PostgreSQL's documentation, "Data Types"; ``pg_type.typcategory``.
+zone in a column without one. Source: PostgreSQL's documentation, "Data Types", "System Columns";
+``pg_type.typcategory``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -39,6 +40,8 @@ class Kind(Enum):
     NESTED = "nested"
 
 
+#: Each table has these columns, and no other column can have their names.
+_SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 _NUMBERS = frozenset({"numeric", "float4", "float8"})
 #: The permitted names in ``pg_type`` for each kind. Strings are checked by category.
 _FITS: dict[Kind, frozenset[str]] = {
@@ -124,6 +127,28 @@ def record_columns(schema: pa.Schema) -> tuple[RecordColumn, ...]:
         check_length(name, "A column of the records")
     check_no_binary_form(schema)
     return tuple(RecordColumn(f.name, *_column_type(f.name, f.type)) for f in schema)
+
+
+def check_not_system(names: Iterable[str]) -> None:
+    """Rejects columns that no table can have beside the system columns of PostgreSQL.
+
+    Args:
+        names: the columns of the output table.
+
+    Raises:
+        SinkRejected: for the first of them. The error contains its name.
+
+    >>> check_not_system(["id", "xmin"])
+    Traceback (most recent call last):
+    streamgroups.errors.SinkRejected: Column 'xmin' of the records has the name of a system column of PostgreSQL. Rename it in \
+the query; a name in upper case is another one.
+    """
+    for name in names:
+        if name in _SYSTEM_COLUMNS:
+            raise SinkRejected(
+                f"Column '{name}' of the records has the name of a system column of PostgreSQL.",
+                remedy="Rename it in the query; a name in upper case is another one.",
+            )
 
 
 def value_type(arrow_type: pa.DataType) -> pa.DataType:

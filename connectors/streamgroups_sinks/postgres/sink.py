@@ -22,7 +22,7 @@ from streamgroups.ledgers.staging import Isolated
 from streamgroups_sinks.postgres.bad_row_search import isolate_rows
 from streamgroups_sinks.postgres.blocks import are_storable
 from streamgroups_sinks.postgres.check_constraints import find_checks
-from streamgroups_sinks.postgres.column_types import Kind, RecordColumn, record_columns
+from streamgroups_sinks.postgres.column_types import Kind, RecordColumn, check_not_system, record_columns
 from streamgroups_sinks.postgres.connected import conninfo_of, named_connection
 from streamgroups_sinks.postgres.connection import check_conninfo, connected, set_up, translated_errors
 from streamgroups_sinks.postgres.copy_to_stage import copy_into
@@ -155,8 +155,8 @@ class PostgresSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.begin`.
 
         Raises:
-            SinkRejected: if the table does not match the records, or is missing and must not be created. Nothing is
-                changed.
+            SinkRejected: if the table does not match the records, is missing and must not be created, or cannot have a
+                column of the records. Nothing is changed.
             NotAuthorized: if a privilege is missing. Nothing is changed.
             InvalidOption: if the records have no column of the key or no delete marker.
             SinkUnreachable: if the server does not respond.
@@ -239,6 +239,7 @@ class PostgresSink:
 
     def _check_columns(self, columns: tuple[RecordColumn, ...]) -> None:
         kinds = {column.name: column.kind for column in columns}
+        check_not_system(name for name in kinds if name != self.delete_marker)
         for name in self.key:
             if name not in kinds:
                 raise InvalidOption(

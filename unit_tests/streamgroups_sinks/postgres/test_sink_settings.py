@@ -6,9 +6,11 @@ import pickle
 import traceback
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, SinkRejected
+from streamgroups_sinks.postgres.column_types import record_columns
 from streamgroups_sinks.postgres.sink import PostgresSink
 from streamgroups_sinks.postgres.table_names import TableName, lock_key
 
@@ -54,6 +56,19 @@ def test_invalid_settings_are_rejected(settings: dict[str, Any], message: str) -
     with pytest.raises(InvalidOption, match=message) as rejected:
         sink(**settings)
     assert "heim" not in "".join(traceback.format_exception(rejected.value))
+
+
+@pytest.mark.parametrize("name", ["tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"])
+def test_a_column_that_no_table_can_have_is_rejected_before_a_connection(name: str) -> None:
+    columns = pa.schema({"id": pa.int64(), name: pa.int64()})
+    for settings in ({}, {"mode": "upsert", "key": (name,)}):
+        with pytest.raises(SinkRejected, match=f"Column '{name}' of the records has the name of a system .*Rename it"):
+            sink(**settings).begin(columns, "token")
+
+
+def test_a_column_that_the_table_does_not_contain_can_have_the_name_of_a_system_column() -> None:
+    columns = record_columns(pa.schema({"id": pa.int64(), "XMIN": pa.int64(), "xmax": pa.bool_()}))
+    sink(mode="upsert", key=("id",), delete_marker="xmax")._check_columns(columns)
 
 
 def test_a_password_is_not_shown() -> None:
