@@ -163,7 +163,8 @@ class KafkaTopicAdmin:
 
     async def _newest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StampedOffset | None]:
         latest = dict.fromkeys(partitions, int(OffsetSpec.MAX_TIMESTAMP))
-        found = await self._list(latest, await self._leaders(partitions))
+        # Earlier versions of the request have no such time: a broker could take it for a time before all records.
+        found = await self._list(latest, await self._leaders(partitions), min_version=7)
         unknown = {tp for tp, it in found.items() if isinstance(it, _Rejected) and it.code in _UNKNOWN_BOUNDS}
         return {tp: _of_a_record(self._offset(tp, it)) for tp, it in found.items() if tp not in unknown}
 
@@ -218,7 +219,11 @@ class KafkaTopicAdmin:
         return {tp: leader(tp) for tp in partitions}
 
     async def _list(
-        self, specs: Mapping[TopicPartition, int], leaders: Mapping[TopicPartition, int | _Rejected]
+        self,
+        specs: Mapping[TopicPartition, int],
+        leaders: Mapping[TopicPartition, int | _Rejected],
+        *,
+        min_version: int = 2,
     ) -> dict[TopicPartition, StampedOffset | _Rejected]:
         """Sends ListOffsets with the time, or the special time, of each partition to its leader."""
         topic, partition = (
@@ -239,7 +244,9 @@ class KafkaTopicAdmin:
                 (tp, partition(partition_index=tp.partition, timestamp=specs[tp])) for tp in partitions
             )
             topics = [topic(name=name, partitions=of_topic) for name, of_topic in requested.items()]
-            requests[leader] = ListOffsetsRequest(isolation_level=self._isolation, topics=topics, min_version=2)
+            requests[leader] = ListOffsetsRequest(
+                isolation_level=self._isolation, topics=topics, min_version=min_version
+            )
         for answer in (await self._session.send_all(requests)).values():
             for t in answer.topics:
                 for p in t.partitions:
