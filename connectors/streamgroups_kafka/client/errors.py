@@ -86,8 +86,9 @@ _GONE = _Meaning(
 )
 _OLD_BROKER = _Meaning(
     GroupRejected,
-    "the broker is too old for this request",
-    "Use a broker of version 2.5 or newer, and 4.0 or newer for 'kafka.group.protocol=consumer'.",
+    "the broker does not support this request",
+    "Use a broker of version 2.5 or newer. 'kafka.group.protocol=consumer' needs 4.0 or newer, 'consumer' in the broker's "
+    "group.coordinator.rebalance.protocols, and the feature group.version=1.",
 )
 _OPEN_TRANSACTION = _Meaning(
     BrokerUnreachable,
