@@ -13,11 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TypeAlias
 
 import confluent_kafka
 import kafka
 import pytest
+from kafka.net.connection import KafkaConnection
 
 from streamgroups_kafka import native
 from streamgroups_kafka.client import private_kafka_python as private
@@ -84,6 +86,45 @@ def connection_manager() -> None:
     assert _arguments(manager.run) == ["coro", "args"]
     assert callable(manager.close)
     assert all(callable(getattr(private.NetworkSelector, it)) for it in ("start", "close"))
+
+
+@fact(
+    _KAFKA_PYTHON,
+    "a throttled connection of a manager rejects requests until the time of the response",
+    "admin.connection",
+)
+def throttled_connections() -> None:
+    net = private.NetworkSelector()
+    manager = private.KafkaConnectionManager(net, bootstrap_servers="127.0.0.1:9")
+    assert manager._conns == {}
+    assert private.throttled_s(None) == 0.0
+    connection = KafkaConnection(net, broker_version_data=SimpleNamespace(broker_version=(4, 0)))
+    assert private.throttled_s(connection) == 0.0
+    connection._maybe_throttle(SimpleNamespace(throttle_time_ms=40_000))
+    assert connection.paused == {"throttle"}
+    assert 30 < private.throttled_s(connection) <= 40
+    connection._throttle_time = 0.0
+    connection._maybe_unthrottle()
+    assert private.throttled_s(connection) == 0.0
+    manager.close()
+    net.close()
+
+
+@fact(_KAFKA_PYTHON, "a selector runs a coroutine at once, and its sleep is awaited", "admin.connection")
+def tasks_of_a_selector() -> None:
+    net = private.NetworkSelector()
+
+    async def later() -> str:
+        await net.sleep(0.01)
+        return "slept"
+
+    async def both() -> str:
+        return str(await net.call_soon_with_future(later))
+
+    net.start()
+    assert net.run(both) == "slept"
+    net.stop()
+    net.close()
 
 
 @fact(_KAFKA_PYTHON, "the thread of a selector runs run_forever", "admin.connection")

@@ -174,6 +174,9 @@ class _Manager:
     def run(self, request: Callable[..., Coroutine[Any, Any, Any]], *args: object) -> Any:
         return asyncio.run(request(*args))
 
+    def throttled_s(self, node_id: int | None) -> float:
+        return 0.0
+
     async def send(self, request: Any, node_id: int | None = None, request_timeout_ms: int | None = None) -> Any:
         return self._answers.answer(request)
 

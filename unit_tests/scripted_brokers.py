@@ -62,7 +62,9 @@ class ScriptedBrokers:
         #: Called before each request.
         self.before_each: Callable[[], None] = lambda: None
 
-    def __call__(self, config: object, *, timeout_s: float, request_timeout_s: float) -> ScriptedBrokers:
+    def __call__(
+        self, config: object, *, timeout_s: float, request_timeout_s: float, throttle_timeout_s: float
+    ) -> ScriptedBrokers:
         """Replaces the constructor of the class."""
         return self
 
@@ -101,8 +103,10 @@ class ScriptedBrokers:
             raise self.lost[name].popleft()
         return answer
 
-    async def send_all(self, requests: Mapping[int, Any], timeout_s: float | None = None) -> dict[int, Any]:
-        return {node: await self.send(request, node) for node, request in requests.items()}
+    async def send_each(
+        self, requests: Mapping[int, Any], timeout_s: float | None = None
+    ) -> tuple[dict[int, Any], None]:
+        return {node: await self.send(request, node) for node, request in requests.items()}, None
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 

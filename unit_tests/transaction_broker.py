@@ -237,8 +237,10 @@ class _Session:
     async def send(self, request: Any, node_id: int | None = None, timeout_s: float | None = None) -> Any:
         return self._broker.answer(request)
 
-    async def send_all(self, requests: Mapping[int, Any], timeout_s: float | None = None) -> dict[int, Any]:
-        return {node: self._broker.answer(request) for node, request in requests.items()}
+    async def send_each(
+        self, requests: Mapping[int, Any], timeout_s: float | None = None
+    ) -> tuple[dict[int, Any], None]:
+        return {node: self._broker.answer(request) for node, request in requests.items()}, None
 
     def error(self, error_code: int, what: str, **about: Any) -> StreamGroupsError:
         return to_streamgroups_error(KafkaError(error_code), what, **about)

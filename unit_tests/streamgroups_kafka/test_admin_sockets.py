@@ -159,6 +159,9 @@ def test_a_broker_that_returns_is_found_at_once() -> None:
     class Manager:
         cluster = _Cluster()
 
+        def throttled_s(self, node_id: int) -> float:
+            return 0.0
+
         async def send(self, request: str, node_id: int, request_timeout_ms: int | None = None) -> tuple[str, bool]:
             return request, node_id in self.cluster.known
 

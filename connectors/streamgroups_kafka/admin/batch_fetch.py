@@ -125,6 +125,12 @@ async def _fetch(session: AdminSession, config: ClientConfig, tp: TopicPartition
     )
     answer = await session.send(request, leaders[tp.partition])
     session.check(answer.error_code, what, topic=tp.topic)
+    if not answer.responses:
+        # A quota throttles this user: the response is empty, and the next one has the records.
+        raise BrokerUnreachable(
+            f"{what}: a quota of the broker throttles this user for {answer.throttle_time_ms / 1000:.0f} s.",
+            remedy="Try again later, or raise the quota of this user or client id (kafka-configs.sh).",
+        )
     ((answered,),) = (t.partitions for t in answer.responses)
     session.check(answered.error_code, what, topic=tp.topic)
     return answered

@@ -33,6 +33,7 @@ from streamgroups_kafka.client.private_kafka_python import (
     FindCoordinatorRequest,
     KafkaConnectionManager,
     NetworkSelector,
+    throttled_s,
 )
 
 _RETRY_INTERVAL_S = 0.2
@@ -57,6 +58,8 @@ class AdminSession:
         timeout_s: the timeout of an operation, including retries, in seconds.
         request_timeout_s: the timeout of one request, in seconds; ``None``: ``timeout_s``.
         waits_for_listener: whether brokers may be starting: then a connection without a listener is retried too.
+        throttle_timeout_s: how long a request waits while a quota of the broker throttles this user, in seconds; ``None``:
+            ``timeout_s``. It is sent afterwards, with its whole timeout.
 
     Raises:
         InvalidOption: if the configuration is invalid.
@@ -71,9 +74,11 @@ class AdminSession:
         timeout_s: float = 10.0,
         request_timeout_s: float | None = None,
         waits_for_listener: bool = True,
+        throttle_timeout_s: float | None = None,
     ) -> None:
         self._config = config
         self._timeout_s = timeout_s
+        self._throttle_timeout_s = timeout_s if throttle_timeout_s is None else throttle_timeout_s
         self._waits_for_listener = waits_for_listener
         #: The number of requests by name, without those of the connection (ApiVersions, SASL).
         self.requests: Counter[str] = Counter()
@@ -119,7 +124,7 @@ class AdminSession:
         what = f"The cluster at {where} could not be reached within {self._timeout_s:g} s"
         reason = None if diagnosis is None else diagnosis.result().reason
         if reason is None or not reason.what:
-            raise self._translated(connecting.exception or KafkaTimeoutError("no response"), what)
+            raise self.translated(connecting.exception or KafkaTimeoutError("no response"), what)
         raise BrokerUnreachable(f"{what}. {reason.what}", remedy=reason.remedy)
 
     def close(self) -> None:
@@ -148,7 +153,7 @@ class AdminSession:
             self._log.succeeded()
             return result
         except kafka.errors.KafkaError as e:
-            raise self._translated(e, what) from None
+            raise self.translated(e, what) from None
 
     async def send(self, request: Any, node_id: int | None = None, timeout_s: float | None = None) -> Any:
         """Sends one request, to any node if ``node_id`` is ``None``. The default of ``timeout_s`` is that of the session."""
@@ -157,13 +162,42 @@ class AdminSession:
 
     async def send_all(self, requests: Mapping[int, Any], timeout_s: float | None = None) -> dict[int, Any]:
         """Sends one request to each of several nodes, concurrently. ``timeout_s`` as in :meth:`send`."""
+        responses, failure = await self.send_each(requests, timeout_s)
+        if failure is not None:
+            raise failure
+        return responses
+
+    async def send_each(
+        self, requests: Mapping[int, Any], timeout_s: float | None = None
+    ) -> tuple[dict[int, Any], kafka.errors.KafkaError | None]:
+        """As :meth:`send_all`. Returns the responses that have arrived, and the first failure of the other requests."""
         await self._find(requests)
         sent = {node_id: self._sent(request, node_id, timeout_s) for node_id, request in requests.items()}
-        return {node_id: await future for node_id, future in sent.items()}
+        responses: dict[int, Any] = {}
+        failures: list[kafka.errors.KafkaError] = []
+        for node_id, response in sent.items():
+            try:
+                responses[node_id] = await response
+            except kafka.errors.KafkaError as e:
+                failures.append(e)
+        return responses, next(iter(failures), None)
 
     def _sent(self, request: Any, node_id: int | None, timeout_s: float | None) -> Any:
         timeout_ms = None if timeout_s is None else int(timeout_s * 1000)
-        return self._manager.send(request, node_id=node_id, request_timeout_ms=timeout_ms)
+        send = partial(self._manager.send, request, node_id=node_id, request_timeout_ms=timeout_ms)
+        if not self._manager.throttled_s(node_id):
+            return send()
+        # In a task of its own: the requests to other nodes do not wait.
+        return self._net.call_soon_with_future(self._sent_later, send, node_id)
+
+    async def _sent_later(self, send: Callable[[], Any], node_id: int | None) -> Any:
+        """Sends a request when its broker accepts requests of this user again."""
+        end_s = time.monotonic() + self._throttle_timeout_s
+        while throttled_s := self._manager.throttled_s(node_id):
+            if time.monotonic() + throttled_s > end_s:
+                raise ThrottledError(throttled_s)
+            await self._net.sleep(throttled_s)
+        return await send()
 
     async def broker_ids(self) -> list[int]:
         """The ids of the brokers of the cluster. A broker that returns is one of them at once."""
@@ -237,9 +271,20 @@ class AdminSession:
             redact=self._config.redact,
         )
 
-    def _translated(self, error: kafka.errors.KafkaError, what: str) -> StreamGroupsError:
+    def translated(self, error: kafka.errors.KafkaError, what: str) -> StreamGroupsError:
+        """Returns the error for a failure of a request.
+
+        Args:
+            error: the failure.
+            what: the operation; starts the text.
+        """
         if isinstance(error, kafka.errors.IncompatibleBrokerVersion):
             return GroupRejected(f"{what}: the broker is too old.", remedy="Use a broker of version 3.0 or newer.")
+        if isinstance(error, ThrottledError):
+            return BrokerUnreachable(
+                f"{what}: a quota of the broker throttles this user for {error.throttled_s:.0f} s more.",
+                remedy="Try again later, or raise the quota of this user or client id (kafka-configs.sh).",
+            )
         code = getattr(error, "errno", None)
         if isinstance(code, int) and code > 0:
             return self.error(code, what)
@@ -250,6 +295,18 @@ class AdminSession:
                 "Check the address and 'security.protocol', and that the brokers' advertised listeners are reachable."
             ),
         )
+
+
+class ThrottledError(kafka.errors.KafkaError):  # type: ignore[misc]
+    """A quota of a broker throttles the user for longer than a request can wait.
+
+    Args:
+        throttled_s: for how long, in seconds.
+    """
+
+    def __init__(self, throttled_s: float) -> None:
+        super().__init__(f"throttled for {throttled_s:.0f} s")
+        self.throttled_s = throttled_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +409,15 @@ class _CountingManager(KafkaConnectionManager):  # type: ignore[misc]
     def __init__(self, net: NetworkSelector, requests: Counter[str], settings: Mapping[str, Any]) -> None:
         self._requests = requests
         super().__init__(net, **settings)
+
+    def throttled_s(self, node_id: int | None) -> float:
+        """Returns how long a node, or each node if ``node_id`` is ``None``, accepts no request because of a quota, in seconds.
+
+        kafka-python pauses a connection for the time in a response, and rejects each request meanwhile.
+        """
+        if node_id is None:
+            return min((self.throttled_s(it.node_id) for it in self.cluster.brokers()), default=0.0)
+        return throttled_s(self._conns.get(node_id))
 
     def send(self, request: Any, node_id: int | None = None, request_timeout_ms: int | None = None) -> Any:
         self._requests[type(request).__name__.removesuffix("Request")] += 1

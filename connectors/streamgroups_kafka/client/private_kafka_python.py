@@ -9,6 +9,9 @@ without the native encoder. ``component_tests/test_client_facts.py`` checks what
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 from kafka.net import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -75,4 +78,17 @@ __all__ = [
     "TxnOffsetCommitRequest",
     "calc_crc32c",
     "murmur2",
+    "throttled_s",
 ]
+
+
+def throttled_s(connection: Any) -> float:
+    """Returns how long a connection rejects requests because a quota throttles this user, in seconds.
+
+    Args:
+        connection: a connection of :class:`KafkaConnectionManager`; ``None`` before the first request to a node.
+    """
+    if connection is None or "throttle" not in connection.paused:
+        return 0.0
+    # At least a moment: the connection removes the pause in its own thread.
+    return float(max(0.001, connection._throttle_time - time.monotonic()))

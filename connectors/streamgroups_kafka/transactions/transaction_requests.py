@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from streamgroups.errors import StreamGroupsError, TransactionFailed
 from streamgroups.partitions import TopicPartition
@@ -27,6 +27,8 @@ from streamgroups_kafka.write.encoder import ProducerIdentity
 
 #: Most waits are for the completion of the previous transaction, which takes milliseconds.
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.01, 0.2
+#: How long a request waits while a quota throttles this user. The broker aborts a transaction before, after its own timeout.
+_THROTTLE_TIMEOUT_S = 900.0
 
 #: A broker that hangs keeps its connections. Other brokers replace it after ``broker.session.timeout.ms``, 9 seconds by default. So
 #: a request to it ends in time for another attempt, and any broker responds to a lookup at once. Larger requests have more time.
@@ -100,7 +102,10 @@ class TransactionSession:
         self._used_id = transactional_id
         self._retry_timeout_s = retry_timeout_s
         self._session = AdminSession(
-            config, timeout_s=retry_timeout_s, request_timeout_s=min(REQUEST_TIMEOUT_S, retry_timeout_s)
+            config,
+            timeout_s=retry_timeout_s,
+            request_timeout_s=min(REQUEST_TIMEOUT_S, retry_timeout_s),
+            throttle_timeout_s=_THROTTLE_TIMEOUT_S,
         )
         self._retrying = retrying(retry_timeout_s, every_s=_FIRST_WAIT_S, slowest_s=_MAX_WAIT_S, on=_TryAgainError)
         self._coordinators: dict[Coordinator, int] = {}
@@ -175,10 +180,12 @@ class TransactionSession:
         try:
             return self._session.once(step.value, request, *args)
         except StreamGroupsError as e:
-            self._forget_who_is_responsible()
-            if e.retriable:
-                raise _TryAgainError(e) from None
-            raise
+            self._raise(e)
+
+    def _raise(self, error: StreamGroupsError) -> NoReturn:
+        """Raises the error of an exchange with brokers."""
+        self._forget_who_is_responsible()
+        raise (_TryAgainError(error) if error.retriable else error) from None
 
     def _looked_up(self, step: Step, request: Any) -> Any:
         return self._once(step, self._session.send, request, None, min(_LOOKUP_TIMEOUT_S, self._retry_timeout_s))

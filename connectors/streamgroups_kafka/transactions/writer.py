@@ -42,7 +42,8 @@ _ADD_VERSION, _PRODUCE_VERSION = 3, 11
 _PRODUCE_TIMEOUT_MS = 30_000
 #: The slowest connection that a request can use without a timeout.
 _SLOWEST_BYTES_PER_S = 500_000
-#: The maximum size of a request. Brokers accept up to 100 MiB.
+#: The maximum size of a request at first. Brokers accept up to 100 MiB (``socket.request.max.bytes``), others less. They close the
+#: connection without a response to a larger request. So after each failure the size is halved, down to one batch.
 _MAX_REQUEST_BYTES = 16 << 20
 
 _Pending = dict[TopicPartition, deque[EncodedBatch]]
@@ -72,6 +73,7 @@ class TransactionWriter(TransactionSession):
         )
         self._transaction = transaction
         self._added: set[TopicPartition] = set()
+        self._max_request_bytes = _MAX_REQUEST_BYTES
         #: The producer for which batches must be encoded.
         self.producer = self._new_producer() if transaction is None else transaction.producer
 
@@ -172,11 +174,11 @@ class TransactionWriter(TransactionSession):
         leaders = self._leaders_of(pending.keys())
         if not leaders:
             self._judge(Step.PRODUCE, [Code.LEADER_NOT_AVAILABLE], self._to(pending))
-        by_node = _heads(pending, leaders)
+        by_node = _heads(pending, leaders, self._max_request_bytes)
         requests = {node: self._request(heads) for node, heads in by_node.items()}
         n_bytes = sum(len(batch.data) for heads in by_node.values() for batch in heads.values())
         timeout_s = min(REQUEST_TIMEOUT_S + n_bytes / _SLOWEST_BYTES_PER_S, self._retry_timeout_s)
-        answers = self._once(Step.PRODUCE, self._session.send_all, requests, timeout_s)
+        answers, failure = self._once(Step.PRODUCE, self._session.send_each, requests, timeout_s)
         responses: dict[TopicPartition, Any] = {
             TopicPartition(topic.name, p.index): p
             for answer in answers.values()
@@ -198,6 +200,9 @@ class TransactionWriter(TransactionSession):
         if rejected:
             affected = [tp for tps in rejected.values() for tp in tps]
             self._judge(Step.PRODUCE, rejected, self._to(affected), topic=affected[0].topic)
+        if failure is not None:
+            self._max_request_bytes //= 2
+            self._raise(self._session.translated(failure, Step.PRODUCE.value))
 
     def _request(self, heads: Mapping[TopicPartition, EncodedBatch]) -> Any:
         topic = ProduceRequest.TopicProduceData
@@ -232,7 +237,7 @@ def _add_codes(answer: Any) -> set[int]:
 
 
 def _heads(
-    pending: Mapping[TopicPartition, deque[EncodedBatch]], leaders: Mapping[TopicPartition, int]
+    pending: Mapping[TopicPartition, deque[EncodedBatch]], leaders: Mapping[TopicPartition, int], max_bytes: int
 ) -> dict[int, dict[TopicPartition, EncodedBatch]]:
     """The next batch of each partition by its leader: at least one for each leader, within the maximum size of a
     request.
@@ -241,7 +246,7 @@ def _heads(
     n_bytes: defaultdict[int, int] = defaultdict(int)
     for tp, node in leaders.items():
         batch = pending[tp][0]
-        if not heads[node] or n_bytes[node] + len(batch.data) <= _MAX_REQUEST_BYTES:
+        if not heads[node] or n_bytes[node] + len(batch.data) <= max_bytes:
             heads[node][tp] = batch
             n_bytes[node] += len(batch.data)
     return heads
