@@ -180,6 +180,28 @@ def test_a_line_break_does_not_confuse_the_row(postgres: str) -> None:
         to.write(to.begin(batch.schema, token()), iter([batch]), 0)
 
 
+def test_a_deletion_from_a_published_table_without_replica_identity_is_not_retriable(postgres: str) -> None:
+    execute(
+        postgres,
+        "CREATE TABLE flights (id int8, gate text)",
+        "CREATE UNIQUE INDEX ON flights (id)",
+        "INSERT INTO flights VALUES (1, 'A1')",
+        "CREATE PUBLICATION all_tables FOR ALL TABLES",
+    )
+    to, range_ = sink(postgres, **UPSERT, delete_marker="gone"), OffsetRange(P0, 0, 1)
+    open_at(to, {P0: 0})
+    staged = stage(to, records(id=[1], gate=pa.nulls(1, pa.string()), gone=[True]))
+    with to.open(GROUP) as ledger:
+        with pytest.raises(SinkRejected, match=r"Writing to public\.flights: cannot delete from table") as rejected:
+            commit_batch(ledger, {GROUP: [range_]}, staged)
+        assert not rejected.value.retriable
+        assert "The server's hint: To enable deleting from the table" in rejected.value.remedy
+        assert ledger.positions([P0]) == {P0: 0}
+        execute(postgres, "ALTER TABLE flights REPLICA IDENTITY FULL")
+        commit_batch(ledger, {GROUP: [range_]}, staged)
+    assert rows(postgres) == []
+
+
 @pytest.mark.parametrize(
     ("constraint", "message"),
     [

@@ -190,6 +190,7 @@ def translated_errors(doing: str) -> Iterator[None]:
 
 
 _FROM_THE_SERVER = "Check the server's log; then try again."
+_OF_A_FUNCTION = "A function of the table has raised this error: filter out such records, or change it."
 #: Errors and remedies by SQLSTATE, or by its class.
 _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
     "40": (LedgerConflict, "Try again."),
@@ -219,7 +220,22 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
     "23": (RecordRejected, "Filter out such records, or change the constraint."),
     # A row or an entry of an index that is larger than a page.
     "54000": (RecordRejected, "Filter out such records, or shorten the value."),
-    "P0001": (RecordRejected, "A function of the table has raised this error: filter out such records, or change it."),
+    "P0001": (RecordRejected, _OF_A_FUNCTION),
+    # A trigger has changed the row that the statement writes, or a function has ended without a result.
+    "27": (RecordRejected, _OF_A_FUNCTION),
+    "2F": (RecordRejected, _OF_A_FUNCTION),
+    # A function in another language than SQL. It can depend on another system.
+    "38": (SinkRejected, "Check the functions of the table's triggers and defaults; then restart the query."),
+    "39": (SinkRejected, "Check the functions of the table's triggers and defaults; then restart the query."),
+    "54": (
+        SinkRejected,
+        "Check the table's triggers, and the limit that the message contains; then restart the query.",
+    ),
+    "55000": (
+        SinkRejected,
+        "If a publication contains the table, set its replica identity, or add a primary key; then restart the query.",
+    ),
+    "HV00N": (SinkUnreachable, "Check that the server of the foreign table runs; then try again."),
     "22": (RecordRejected, "Filter out such records, correct the value in the query, or alter the column's type."),
     "21": (RecordRejected, "Use a key whose values the table's unique index compares in the same way as the sink."),
     "44": (RecordRejected, "Filter out such records."),
@@ -227,14 +243,21 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
 
 
 def translated(error: psycopg.Error, doing: str) -> StreamGroupsError:
-    """Translates an error of PostgreSQL."""
+    """Translates an error of PostgreSQL.
+
+    >>> translated(psycopg.errors.ObjectNotInPrerequisiteState("no replica identity"), "Writing to flights").code
+    'sink_rejected'
+    """
     state, what = error.sqlstate or "", f"{doing}: {describe(error)}."
-    for length in (5, 3, 2):
-        if meaning := _MEANINGS.get(state[:length]):
-            return meaning[0](what, remedy=meaning[1])
-    if isinstance(error, psycopg.OperationalError):
+    # The server has sent each error with a state, so the connection was not lost.
+    if not state and isinstance(error, psycopg.OperationalError):
         return SinkUnreachable(what, remedy="The connection is lost. Check that the server runs; then try again.")
-    return SinkRejected(what, remedy="Check the server's log.")
+    found = (_MEANINGS[state[:length]] for length in (5, 3, 2) if state[:length] in _MEANINGS)
+    class_, remedy = next(found, (SinkRejected, "Check the server's log."))
+    # A hint about a row could contain its values.
+    if class_ is SinkRejected and (hint := _one_line(error.diag.message_hint or "")):
+        remedy += f" The server's hint: {hint}."
+    return class_(what, remedy=remedy)
 
 
 def describe(error: psycopg.Error) -> str:

@@ -7,6 +7,7 @@ import traceback
 import psycopg
 import pytest
 from psycopg import errors
+from psycopg.pq import DiagnosticField
 
 from streamgroups.errors import (
     InvalidOption,
@@ -87,6 +88,63 @@ def test_the_message_of_the_server(raised: type[psycopg.Error], meant: type[Stre
     assert type(error) is meant
     assert error.what == "Writing to flights: the server's text."
     assert error.remedy
+
+
+#: The states that pass by themselves, by their class or as a whole: the server or another transaction causes them.
+_PASSING = {
+    "08": SinkUnreachable,
+    "25006": SinkUnreachable,
+    "25P01": SinkUnreachable,
+    "25P03": SinkUnreachable,
+    "25P04": SinkUnreachable,
+    "40": LedgerConflict,
+    "53": SinkUnreachable,
+    "55P03": LedgerConflict,
+    "57": SinkUnreachable,
+    "58": SinkUnreachable,
+    "HV00N": SinkUnreachable,
+    "XX": SinkUnreachable,
+}
+
+
+def states() -> list[str]:
+    """All states that psycopg has a class for."""
+    classes = [it for it in vars(errors).values() if isinstance(it, type) and issubclass(it, psycopg.Error)]
+    return sorted({it.sqlstate for it in classes if it.sqlstate})
+
+
+@pytest.mark.parametrize("state", states())
+def test_an_error_with_a_state_is_retriable_only_if_it_passes_by_itself(state: str) -> None:
+    error = translated(errors.lookup(state)("the server's text"), "Writing to flights")
+    passing = _PASSING.get(state) or _PASSING.get(state[:2])
+    assert error.retriable == (passing is not None)
+    if passing is not None:
+        assert type(error) is passing
+    assert "connection is lost" not in error.remedy
+
+
+@pytest.mark.parametrize("state", ["27000", "2F005", "P0001"])
+def test_an_error_of_a_function_of_the_table_rejects_the_record(state: str) -> None:
+    error = translated(errors.lookup(state)("the server's text"), "Writing to flights")
+    assert isinstance(error, RecordRejected)
+    assert "A function of the table" in error.remedy
+
+
+@pytest.mark.parametrize("state", ["54001", "55000", "55006", "38000", "39P01", "F0000", "HV000"])
+def test_other_rejected_statements_reject_the_sink(state: str) -> None:
+    assert isinstance(translated(errors.lookup(state)("the server's text"), "Writing to flights"), SinkRejected)
+
+
+def test_the_hint_of_the_server_follows_the_remedy() -> None:
+    hint = b"To enable deleting from the table,\nset REPLICA IDENTITY using ALTER TABLE."
+    info = {DiagnosticField.MESSAGE_PRIMARY: b"cannot delete from table", DiagnosticField.MESSAGE_HINT: hint}
+    error = translated(errors.ObjectNotInPrerequisiteState("", info=info), "Writing to flights")
+    assert error.what == "Writing to flights: cannot delete from table."
+    assert error.remedy.endswith(
+        "restart the query. The server's hint: To enable deleting from the table, set REPLICA IDENTITY using ALTER TABLE."
+    )
+    rejected = translated(errors.RaiseException("", info=info), "Writing to flights")
+    assert "hint" not in rejected.remedy
 
 
 @pytest.mark.parametrize(
