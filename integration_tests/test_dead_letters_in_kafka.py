@@ -207,6 +207,27 @@ def test_P4_records_that_the_broker_rejects_are_letters_and_all_others_are_writt
     assert all("output_timestamp_ms" in it.details for it in found)
 
 
+def test_P4_a_letter_that_its_topic_rejects_is_written_without_its_value(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic, board, dead = new_topic(1), new_topic(1), new_topic(1, max_message_bytes="200000")
+    producer = ordered_producer(bootstrap)
+    for n, value in enumerate(["0", "1!", "2" * 500_000 + "!", "3", "4!"]):
+        producer.produce(topic, key=f"k{n}", value=value, partition=0)
+    assert producer.flush(30) == 0
+    rows = checked(flights(spark, bootstrap, topic, group)).select("key", "value", "dead_letter")
+    sink, letters = (sg.KafkaSink(bootstrap_servers=bootstrap, topic=it) for it in (board, dead))
+    run(sg.exactly_once(rows, sink=sink, dead_letters=letters, checkpoint=str(tmp_path / "checkpoint")))
+    assert [it.value for it in read_committed(bootstrap, board)] == [b"0", b"3"]
+    assert committed_offsets(bootstrap, group, topic) == {0: 5}
+    found = {it.key: it for it in letters_in(bootstrap, dead)}
+    assert {key: it.value for key, it in found.items()} == {b"k1": b"1!", b"k2": None, b"k4": b"4!"}
+    assert len(letters_in(bootstrap, dead)) == 3
+    large = found[b"k2"]
+    assert large.details["value_bytes"] == "500001"
+    assert large.details["rejected"].startswith("value: The broker rejects row")
+
+
 def test_P4_rows_of_topics_that_the_query_cannot_write_to_are_letters(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from streamgroups.partitions import TopicPartition
 
 #: The prefix of the headers of the failure. Headers with this prefix in the original record are replaced.
 PREFIX = "streamgroups.dlq."
+#: The header with the id of the letter.
+ID_HEADER = PREFIX + "id"
 #: The maximum number of failures that a letter records. A record that has failed more often has this number.
 MAX_ATTEMPT = 1_000
 _NUMBER = re.compile("-?[0-9]{1,19}")

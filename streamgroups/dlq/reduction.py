@@ -6,12 +6,13 @@ accept it: otherwise the batch would fail at each start. Source: SEMANTICS P4; K
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from streamgroups.dlq.letter import MISSING, DeadLetter, Origin
 from streamgroups.dlq.record_headers import to_headers
+from streamgroups.errors import StreamGroupsError
 from streamgroups.message import MAX_HEADERS
 from streamgroups.printable import printable
 
@@ -73,6 +74,59 @@ def reductions(letter: DeadLetter, why: str) -> Iterator[DeadLetter]:
         yield _rejected(letter, [name], why)
     for count in range(2, len(present) + 1):
         yield _rejected(letter, present[:count], why)
+
+
+class RejectedLetters:
+    """The letters of a batch that a topic has rejected, and their reductions.
+
+    Used by one writer: it reports rejected letters, writes the result of :meth:`take`, and repeats both until no letter
+    is rejected.
+
+    Args:
+        letters: all letters of the batch. Their ids differ.
+
+    >>> letter = DeadLetter(id="b/t/0/7/decode", group_id="b", query="q", failed_at_ms=9, attempt=1, step="decode",
+    ...                     error_class="ValueError", error="no JSON", value=b"v" * 1_000)
+    >>> from streamgroups.errors import RecordRejected
+    >>> rejected = RejectedLetters([letter])
+    >>> rejected.reject("b/t/0/7/decode", "It is too large.", RecordRejected("It is too large."))
+    >>> [(it.value, it.details) for it in rejected.take()]
+    [(None, {'value_bytes': '1000', 'rejected': 'value: It is too large.'})]
+    >>> rejected.take()
+    []
+    """
+
+    def __init__(self, letters: Iterable[DeadLetter]) -> None:
+        self._letters = {it.id: it for it in letters}
+        self._reductions: dict[str, Iterator[DeadLetter]] = {}
+        self._rejected: dict[str, StreamGroupsError] = {}
+
+    def reject(self, letter_id: str, why: str, error: StreamGroupsError) -> None:
+        """Reports that the topic has rejected a letter.
+
+        Args:
+            letter_id: the id of the letter.
+            why: the reason of the topic, without secrets.
+            error: the error, in case that the topic rejects all reductions.
+        """
+        self._rejected[letter_id] = error
+        if letter_id not in self._reductions:
+            self._reductions[letter_id] = reductions(self._letters[letter_id], why)
+
+    def take(self) -> list[DeadLetter]:
+        """Returns the next reduction of each rejected letter. A letter is returned once for each rejection.
+
+        Raises:
+            StreamGroupsError: the last error of a letter without further reductions.
+        """
+        rejected, self._rejected = self._rejected, {}
+        taken = []
+        for letter_id, error in rejected.items():
+            reduced = next(self._reductions[letter_id], None)
+            if reduced is None:
+                raise error
+            taken.append(reduced)
+        return taken
 
 
 def _rejected(letter: DeadLetter, names: list[str], why: str) -> DeadLetter:

@@ -35,12 +35,15 @@ class ValidatingBrokers(ScriptedBrokers):
 
     Args:
         names_records: whether responses name the rejected records, as since Kafka 2.4.
+        max_bytes: the maximum size of a record batch.
+        is_compacted: whether each record needs a key.
     """
 
-    def __init__(self, *, names_records: bool) -> None:
+    def __init__(self, *, names_records: bool, max_bytes: int = MAX_BYTES, is_compacted: bool = True) -> None:
         super().__init__(out=2, other=1)
-        self._names_records = names_records
+        self._names_records, self._max_bytes, self._is_compacted = names_records, max_bytes, is_compacted
         self.rows: defaultdict[TopicPartition, list[bytes]] = defaultdict(list)
+        self.records: list[Any] = []
         self._next_sequences: defaultdict[TopicPartition, int] = defaultdict(int)
 
     def _Produce(self, request: Any, code: int) -> Any:
@@ -56,16 +59,18 @@ class ValidatingBrokers(ScriptedBrokers):
         tp, raw = TopicPartition(topic, data.index), bytes(data.records)
         batch = MemoryRecords(raw).next_batch()
         records, code, errors = list(batch), 0, []
-        if len(raw) > MAX_BYTES:
+        if len(raw) > self._max_bytes:
             code = int(Code.MESSAGE_TOO_LARGE)
         for i, record in enumerate(records):
-            if code != Code.MESSAGE_TOO_LARGE and (record.key is None or record.timestamp > LATEST_MS):
-                code = int(Code.INVALID_RECORD if record.key is None else Code.INVALID_TIMESTAMP)
+            has_no_key = self._is_compacted and record.key is None
+            if code != Code.MESSAGE_TOO_LARGE and (has_no_key or record.timestamp > LATEST_MS):
+                code = int(Code.INVALID_RECORD if has_no_key else Code.INVALID_TIMESTAMP)
                 errors.append(SimpleNamespace(batch_index=i, batch_index_error_message=f"No.\n{i}"))
         if not code:
             assert batch.base_sequence == self._next_sequences[tp], "a sequence number is missing"
             self._next_sequences[tp] += len(records)
             self.rows[tp] += [record.value for record in records]
+            self.records += records
         named = errors if self._names_records else []
         return SimpleNamespace(index=data.index, error_code=code, record_errors=named, error_message="One is invalid")
 

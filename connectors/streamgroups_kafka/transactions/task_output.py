@@ -112,6 +112,7 @@ def write_records(
     *,
     task: int,
     reject: Callable[[RejectedRecord], None] | None = None,
+    corrected: Callable[[], pa.RecordBatch | None] | None = None,
 ) -> Written:
     """Writes the records of one task, and returns when the brokers have acknowledged all of them.
 
@@ -123,6 +124,9 @@ def write_records(
         task: the number of the task in the batch.
         reject: receives the records that a broker rejects, or that are too large after compression. All others are written.
             ``None``: the first one is an error.
+        corrected: returns records to write in place of the rejected ones, with the same columns. It is called after all others are
+            written, and again until it returns ``None``. Only this call can write them: another one cannot write to the same
+            partitions in the transaction.
 
     Raises:
         RecordRejected: if a record cannot be written. The error identifies the record.
@@ -139,6 +143,8 @@ def write_records(
         output.add(*first)
         for chunk in chunks:
             output.add(*chunk)
+        while corrected is not None and (again := corrected()) is not None:
+            output.add(again, True)
         written = Written(task, output.partitions, output.records)
     if not is_last:
         # More than one chunk.
@@ -207,7 +213,8 @@ class _Output:
         for topic, rows in _by_topic(numbered, self._settings.topic):
             self._write(topic, self._to_encode(topic, rows), is_last)
         if is_last:
-            for topic, rows in self._waiting.items():
+            rest, self._waiting = self._waiting, {}
+            for topic, rows in rest.items():
                 self._write(topic, rows, is_last)
         self.records += chunk.num_rows
         self._round += 1

@@ -20,8 +20,8 @@ from streamgroups.dlq.bad_record_search import Failed, isolate
 from streamgroups.dlq.completion import BatchOfLetters, as_row, complete
 from streamgroups.dlq.letter import LETTER, DeadLetter
 from streamgroups.dlq.limits import LetterLimits, check_limits, count_letters, keeps_letters
-from streamgroups.dlq.record_headers import to_headers
-from streamgroups.dlq.reduction import fitting, reductions
+from streamgroups.dlq.record_headers import ID_HEADER, to_headers
+from streamgroups.dlq.reduction import RejectedLetters, fitting, reductions
 from streamgroups.errors import RecordRejected
 from streamgroups.printable import printable
 from streamgroups_kafka.client.jaas import redacted
@@ -29,6 +29,7 @@ from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.letters.good_rows import TaskLetters, arrow_fields, failures_in
 
 if TYPE_CHECKING:
+    from streamgroups_kafka.transactions.task_output import RejectedRecord
     from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
     from streamgroups_spark.sinks.sink_options import SinkOptions
 
@@ -126,14 +127,38 @@ def write_to_topic(letters: Sequence[DeadLetter], client: Any, dead: SinkOptions
         transaction: the transaction.
 
     Raises:
+        RecordRejected: if the broker rejects a letter without all fields that it can do without.
         StreamGroupsError: see :func:`streamgroups_kafka.transactions.task_output.write_records`.
     """
-    if letters:
-        # Each batch has new processes on the driver, and these modules import kafka-python.
-        from streamgroups_kafka.transactions.task_output import OutputSettings, write_records
+    if not letters:
+        return
+    # Each batch has new processes on the driver, and these modules import kafka-python.
+    from streamgroups_kafka.transactions.task_output import OutputSettings, write_records
 
-        records = as_records(letters, dead.batches.max_message_bytes)
-        write_records(iter([records]), client, OutputSettings(dead.topic, dead.batches), transaction, task=0)
+    max_bytes = dead.batches.max_message_bytes
+    # The limit of the topic can be lower than that of the sink.
+    rejected = RejectedLetters(fitting(it, max_bytes - _OVERHEAD_BYTES) for it in letters)
+
+    def reject(record: RejectedRecord) -> None:
+        headers = record.row.column("headers")[0].as_py()
+        (letter_id,) = (it["value"].decode() for it in headers if it["key"] == ID_HEADER)
+        rejected.reject(letter_id, redacted(record.error.what, ()), _unwritable(letter_id, record))
+
+    def corrected() -> pa.RecordBatch | None:
+        reduced = rejected.take()
+        return as_records(reduced, max_bytes) if reduced else None
+
+    settings = OutputSettings(dead.topic, dead.batches)
+    records = iter([as_records(letters, max_bytes)])
+    write_records(records, client, settings, transaction, task=0, reject=reject, corrected=corrected)
+
+
+def _unwritable(letter_id: str, record: RejectedRecord) -> RecordRejected:
+    return RecordRejected(
+        f"Topic '{record.topic}' of the dead letters rejects the dead letter {printable(letter_id)}, also without its content: "
+        f"{record.error.what}",
+        remedy=record.error.remedy,
+    )
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
