@@ -228,6 +228,17 @@ def test_P4_a_letter_that_its_topic_rejects_is_written_without_its_value(
     assert large.details["rejected"].startswith("value: The broker rejects row")
 
 
+def test_X9_a_compacted_topic_of_dead_letters_is_rejected_at_the_start(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic, board, dead = new_topic(1), new_topic(1), new_topic(1, cleanup_policy="compact")
+    rows = checked(flights(spark, bootstrap, topic, group)).select("key", "value", "dead_letter")
+    sink, letters = (sg.KafkaSink(bootstrap_servers=bootstrap, topic=it) for it in (board, dead))
+    writer = sg.exactly_once(rows, sink=sink, dead_letters=letters, checkpoint=str(tmp_path / "checkpoint"))
+    with pytest.raises(InvalidOption, match=rf"Topic '{dead}' has cleanup\.policy=compact, so the broker rejects"):
+        run(writer)
+
+
 def test_P4_rows_of_topics_that_the_query_cannot_write_to_are_letters(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

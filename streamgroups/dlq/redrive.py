@@ -15,7 +15,6 @@ from typing import Protocol
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.record_headers import PREFIX, without_facts
 from streamgroups.dlq.stored_letters import StoredLetter, TableLetter
-from streamgroups.errors import InvalidOption
 from streamgroups.partitions import TopicPartition
 
 #: A record that has failed this number of times is parked.
@@ -106,32 +105,6 @@ def redriven_topic(dlq: str) -> str:
     'flights.dlq.redriven'
     """
     return f"{dlq}.redriven"
-
-
-def check_cleanup_policy(topic: str, cleanup_policy: str) -> None:
-    """Rejects a topic of redriven ids whose records the broker deletes after a time.
-
-    Args:
-        topic: the topic.
-        cleanup_policy: its setting ``cleanup.policy``: names, separated by commas.
-
-    Raises:
-        InvalidOption: if it is not ``compact`` alone.
-
-    >>> check_cleanup_policy("flights.dlq.redriven", "compact")
-    >>> check_cleanup_policy("flights.dlq.redriven", "delete")
-    Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Topic 'flights.dlq.redriven' has cleanup.policy=delete, so the broker deletes ids of \
-redriven letters, and these letters would be sent again. Nothing was sent. Set cleanup.policy=compact with kafka-configs.sh.
-    """
-    if {name.strip() for name in cleanup_policy.split(",")} == {"compact"}:
-        return
-    raise InvalidOption(
-        f"Topic '{topic}' has cleanup.policy={cleanup_policy}, so the broker deletes ids of redriven letters, and these "
-        "letters would be sent again. Nothing was sent.",
-        remedy="Set cleanup.policy=compact with kafka-configs.sh.",
-        topic=topic,
-    )
 
 
 def state_of(letter: DeadLetter, redriven: Collection[str], max_attempts: int = MAX_ATTEMPTS) -> State:

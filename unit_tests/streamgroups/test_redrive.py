@@ -17,7 +17,6 @@ from streamgroups.dlq.redrive import (
     Planned,
     Repaired,
     State,
-    check_cleanup_policy,
     plan_purge,
     plan_redrive,
     state_of,
@@ -356,10 +355,3 @@ def test_P5_the_plan_of_a_purge_is_linear_in_the_partitions_and_letters() -> Non
         return work_of(lambda: plan_purge(letters, dict.fromkeys(partitions, 1), {}))
 
     assert work(200) < 2.5 * work(100)
-
-
-@pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete, compact", ""])
-def test_P5_a_topic_of_redriven_ids_that_deletes_them_is_rejected(policy: str) -> None:
-    with pytest.raises(InvalidOption, match=r"'orders\.dlq\.redriven' .* Set cleanup\.policy=compact"):
-        check_cleanup_policy("orders.dlq.redriven", policy)
-    check_cleanup_policy("orders.dlq.redriven", "compact")

@@ -1,22 +1,26 @@
 """Creates topics, and reads their settings, through librdkafka's admin API.
 
-Called by :mod:`streamgroups_kafka.admin.topics` for ``streamgroups topics``, and by ``streamgroups_spark.repartition`` on
+Called by :mod:`streamgroups_kafka.admin.topics` for ``streamgroups topics``, and by ``streamgroups_spark`` on
 the driver, before a query starts. Source: KIP-4 (CreateTopics), KIP-464 (the defaults of the broker).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from streamgroups.cleanup_policy import check_not_compacted
 from streamgroups.errors import BrokerUnreachable, InvalidOption, StreamGroupsError
 from streamgroups.retry import comes_true
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S, KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.missing_acls import CREATE, DESCRIBE_CONFIGS
+
+logger = logging.getLogger(__name__)
 
 #: The number of partitions, or the replication factor, that the broker has as its default.
 _BROKERS_DEFAULT = -1
@@ -107,6 +111,30 @@ def topic_settings(config: ClientConfig, topic: str) -> dict[str, str]:
             e.args[0], what, topic=topic, operations=DESCRIBE_CONFIGS, redact=config.redact
         ) from None
     return {name: str(entry.value) for name, entry in found.items()}
+
+
+def reject_compacted(config: ClientConfig, topic: str, consequence: str) -> None:
+    """Rejects a topic in which a record replaces earlier ones with its key.
+
+    Logs a warning if the policy cannot be read, such as without the permission.
+
+    Args:
+        config: the configuration of the client.
+        topic: the topic. It exists.
+        consequence: the consequence of compaction, for the error.
+
+    Raises:
+        InvalidOption: if the topic is compacted.
+        StreamGroupsError: if the brokers do not respond.
+    """
+    try:
+        policy = topic_settings(config, topic).get("cleanup.policy", "")
+    except StreamGroupsError as e:
+        if e.retriable:
+            raise
+        logger.warning("The topic '%s' must not be compacted, but its cleanup.policy is unknown. %s", topic, e)
+        return
+    check_not_compacted(topic, policy, consequence)
 
 
 def _creation_error(error: KafkaError, topic: str, config: ClientConfig) -> StreamGroupsError:

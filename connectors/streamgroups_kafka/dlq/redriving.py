@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from streamgroups.dlq.redrive import RedrivenRecord, check_cleanup_policy, redriven_topic
+from streamgroups.cleanup_policy import check_compacted
+from streamgroups.dlq.redrive import RedrivenRecord, redriven_topic
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
 from streamgroups_kafka.admin.topic_changes import create_topic, topic_settings
@@ -54,7 +55,11 @@ def open_redrive(config: ClientConfig, dlq: str, *, timeout_s: float) -> Iterato
     """
     if not create_topic(config, redriven_topic(dlq), 1, settings={"cleanup.policy": "compact"}):
         # An operator, a setup script or the automatic creation of topics can have created it.
-        check_cleanup_policy(redriven_topic(dlq), topic_settings(config, redriven_topic(dlq))["cleanup.policy"])
+        check_compacted(
+            redriven_topic(dlq),
+            topic_settings(config, redriven_topic(dlq))["cleanup.policy"],
+            "the broker deletes ids of redriven letters, and these letters would be sent again. Nothing was sent",
+        )
     producer = Producer({**config.for_admin(), **_SETTINGS, "transactional.id": redrive_id(dlq)})
     redrive = KafkaRedrive(producer, config, dlq, timeout_s)
     try:

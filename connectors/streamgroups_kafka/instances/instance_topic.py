@@ -9,6 +9,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from streamgroups.cleanup_policy import check_compacted
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.instances.entries import check_name, topic_of
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
@@ -63,12 +64,7 @@ class KafkaInstanceLog:
                 topic=self.topic,
             )
         policy = topic_settings(self._config, self.topic)["cleanup.policy"]
-        if policy != "compact":
-            raise InvalidOption(
-                f"Topic '{self.topic}' has cleanup.policy={policy}, so the definitions of its processors are deleted.",
-                remedy=f"Set it with: kafka-configs.sh --alter --topic {self.topic} --add-config cleanup.policy=compact",
-                topic=self.topic,
-            )
+        check_compacted(self.topic, policy, "the definitions of its processors are deleted")
 
     def reader(self) -> KafkaEntryReader:
         """See :meth:`streamgroups.instances.ports.InstanceLog.reader`."""

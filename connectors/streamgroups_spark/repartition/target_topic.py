@@ -1,4 +1,4 @@
-"""Checks that the topic of a repartitioning exists with the right number of partitions, or creates it.
+"""Checks that the topic of a repartitioning exists with the right settings, or creates it.
 
 Called by ``repartition.repartition``: it checks the topic when the query is built, and creates it at the start. A topic that a
 broker creates by itself has one partition mostly, and the state of operators depends on the number. Source: SEMANTICS S12.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from streamgroups.acls import grant
 from streamgroups.errors import InvalidOption, NotAuthorized, UnknownTopic
 from streamgroups_kafka.admin.cluster import KafkaCluster
-from streamgroups_kafka.admin.topic_changes import create_topic
+from streamgroups_kafka.admin.topic_changes import create_topic, reject_compacted
 from streamgroups_kafka.client.config import ClientConfig
 
 
@@ -47,20 +47,24 @@ class TargetTopic:
 
         Raises:
             UnknownTopic: if it does not exist, and the number of partitions is not set.
-            InvalidOption: if it exists with another number of partitions.
+            InvalidOption: if it exists with another number of partitions, or is compacted.
             StreamGroupsError: if the cluster does not respond or rejects the request.
         """
         cluster, topic, partitions = KafkaCluster(self.client), self.topic, self.partitions
+        is_created = False
         if must_create(topic, cluster.topics().get(topic), partitions):
             assert partitions is not None, "must_create rejects it"
             try:
-                create_topic(self.client, topic, partitions)
+                # The broker's default can be another policy.
+                is_created = create_topic(self.client, topic, partitions, settings={"cleanup.policy": "delete"})
             except NotAuthorized as e:
                 # Kafka hides a topic that this user may not describe.
                 remedy = f"{e.remedy}; if it exists: {grant('Write', 'Topic', [topic])}"
                 raise NotAuthorized(e.what, remedy=remedy, topic=topic) from None
             # Another query may have created the topic at the same time, with another number.
             must_create(topic, cluster.topics().get(topic), partitions)
+        if not is_created:
+            reject_compacted(self.client, topic, "the broker deletes all records of a key except the last one")
 
 
 def must_create(topic: str, existing: int | None, partitions: int | None) -> bool:

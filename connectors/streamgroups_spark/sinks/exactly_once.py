@@ -32,6 +32,7 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.json_values import MAX_INT32
 from streamgroups.option_values import KAFKA, folded, without_prefix
 from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.admin.topic_changes import reject_compacted
 from streamgroups_kafka.client.connected import check_explicit
 from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
@@ -318,7 +319,10 @@ def _to_kafka(
         output_format = _name("kafkasink", checkpoint)
         class_attributes = {"format_name": output_format, "session": SESSION, "dead_letters": output}
         class_attributes["connections_file"] = config_path_for_others()
-        preparations += [*_creation(output), _registration(df, shipped_class(KafkaLettersDataSource, class_attributes))]
+        preparations += [
+            *_preparations_of(output),
+            _registration(df, shipped_class(KafkaLettersDataSource, class_attributes)),
+        ]
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
         _reject_another_cluster(sources, cluster)
@@ -332,9 +336,13 @@ def _registration(df: DataFrame, source: type[DataSource]) -> Preparation:
     return lambda _: df.sparkSession.dataSource.register(source)
 
 
-def _creation(letters: LetterOutput) -> list[Preparation]:
-    """The creation of the table of dead letters, if they have one."""
-    return [] if isinstance(letters.sink, SinkOptions) else [lambda _: create_letter_table(letters.sink)]
+def _preparations_of(letters: LetterOutput) -> list[Preparation]:
+    """The creation of the table of dead letters, or the check of their topic."""
+    dead = letters.sink
+    if not isinstance(dead, SinkOptions):
+        return [lambda _: create_letter_table(dead)]
+    lost = "the broker rejects dead letters without a key, and deletes all letters of a key except the last one"
+    return [lambda _: reject_compacted(dead.client, dead.topic or "", lost)]
 
 
 def _reject_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaCluster, of: str = "output") -> None:
@@ -436,7 +444,7 @@ def _to_ledger(
         # An unreadable checkpoint is an error here, before the first batch.
         lambda _: query_id_of(checkpoint),
         lambda writer: keep(sink, group_ids, checkpoint=checkpoint, writer=writer, sink_name=name),
-        *([] if output is None else _creation(output)),
+        *([] if output is None else _preparations_of(output)),
         _registration(df, shipped_class(LedgerDataSource, class_attributes)),
     ]
     return SinkWriter(df, name, {"checkpointLocation": checkpoint}, preparations)
