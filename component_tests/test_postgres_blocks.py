@@ -125,6 +125,23 @@ def test_the_first_and_the_last_time(postgres: str, arrow_type: pa.DataType, fir
             to.write(begun, iter([records(first, outside)]), 1)
 
 
+def test_a_commit_needs_only_one_connection(postgres: str, role: str) -> None:
+    """A pool of one session, or a limit of the user, leaves no second connection to read the stage."""
+    execute(postgres, "CREATE SCHEMA own", "CREATE TABLE own.flights (id int8, data bytea)")
+    to = sink_of_role(postgres, role)
+    sizes = [0, 100, 8_000, 500_000, *[500] * 2_000]
+    records = pa.record_batch({"id": range(len(sizes)), "data": [b"%d" % (i % 10) * n for i, n in enumerate(sizes)]})
+    staged = stage(to, records.slice(0, 700), records.slice(700))
+    assert staged[0].stage.in_blocks
+    with to.open(GROUP) as ledger:
+        execute(postgres, f"ALTER ROLE {role} CONNECTION LIMIT 1")
+        commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 1)]}, staged)
+        assert ledger.positions([P0]) == {P0: 1}
+    with psycopg.connect(postgres) as connection:
+        found = connection.execute("SELECT id, data FROM own.flights ORDER BY id").fetchall()
+    assert found == [(i, b"%d" % (i % 10) * n) for i, n in enumerate(sizes)]
+
+
 def test_a_stage_without_some_of_its_blocks_is_lost(postgres: str) -> None:
     to = sink(postgres)
     open_at(to, {P0: 0})

@@ -3,30 +3,44 @@
 ``sink`` decides whether a batch is staged in blocks, ``copy_to_stage`` encodes them in tasks, and ``merging`` writes them. A block
 contains whole rows of one attempt, so blocks have no order. The server stores a block without reading its rows. In the
 commit it reads each row once, and a COPY writes all rows of a page together. An ``INSERT ... SELECT`` writes them one by
-one. The rows pass through the driver, with two connections: one process of the server reads while another one writes. The
-server checks no row of a block in a task, so blocks contain only rows that it cannot reject for their values. Source:
-PostgreSQL's documentation, "COPY" (binary format; rules do not apply, and row-level security is an error), "TOAST".
+one. The rows pass through the driver, with two connections: one process of the server reads while another one writes. If the
+server or a pooler provides only one connection, the driver reads and writes by turns. The server checks no row of a block in
+a task, so blocks contain only rows that it cannot reject for their values. Source: PostgreSQL's documentation, "COPY" (binary
+format; rules do not apply, and row-level security is an error), "TOAST"; PgBouncer's ``pool_mode`` and ``query_wait_timeout``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import selectors
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
+from streamgroups.errors import SinkUnreachable
 from streamgroups_sinks.postgres.column_types import Kind, RecordColumn, rejected, unwrapped
 from streamgroups_sinks.postgres.connection import connected
 from streamgroups_sinks.postgres.copy_binary import HEADER, TRAILER, binary_rows, copy_binary, is_binary
 from streamgroups_sinks.postgres.stages import PostgresStage, StageColumn
 
+logger = logging.getLogger(__name__)
+
 #: A block of this size fits a page of the server. A larger row has a block of its own.
 _BLOCK_BYTES = 8_000
 #: The driver sends at least this number of bytes at once, except at the end.
 _WRITTEN_BYTES = 1 << 17
+#: How long the commit waits for a second connection. The session of the first one must not become idle for too long.
+_SERVED_WITHIN_S = 5.0
+#: With one connection, the driver fetches this number of blocks at once.
+_FETCHED_BLOCKS = 64
+_CURSOR = "streamgroups_blocks"
 _COLUMN = [(RecordColumn("rows", Kind.BINARY, "bytea"), "bytea")]
 #: The types without a length, a precision or a constraint of a domain, by their names in ``pg_type``.
 _PLAIN_TYPES = {
@@ -110,23 +124,30 @@ def write_blocks(connection: psycopg.Connection, stage: PostgresStage, attempts:
         connection: a connection in the transaction of the ledger.
         stage: the stage.
         attempts: the successful attempts.
-        conninfo: the connection string for a second connection, which reads while the first one writes.
+        conninfo: the connection string for a second connection, which reads while the first one writes. Without one the first
+            connection does both by turns.
 
     Returns:
         The number of written rows.
     """
-    stored = sql.SQL("COPY (SELECT rows FROM {} WHERE attempt = ANY ({})) TO STDOUT (FORMAT binary)").format(
+    stored = sql.SQL("SELECT rows FROM {} WHERE attempt = ANY ({})").format(
         stage.name.identifier, sql.Literal(list(attempts))
     )
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         stage.table.identifier, sql.SQL(", ").join(sql.Identifier(column.record.name) for column in stage.columns)
     )
-    with (
-        connected(conninfo, f"Reading the staged rows for {stage.table}") as other,
-        other.cursor() as reading,
-        connection.cursor() as writing,
-    ):
-        with reading.copy(stored) as blocks, writing.copy(copy) as rows:
+    with second_connection(conninfo, f"Reading the staged rows for {stage.table}") as other:
+        if other is None:
+            return _write_by_turns(connection, stored, copy)
+        return _write_at_once(connection, other, stored, copy)
+
+
+def _write_at_once(
+    connection: psycopg.Connection, other: psycopg.Connection, stored: sql.Composed, copy: sql.Composed
+) -> int:
+    reads = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(stored)
+    with other.cursor() as reading, connection.cursor() as writing:
+        with reading.copy(reads) as blocks, writing.copy(copy) as rows:
             blocks.set_types(["bytea"])
             waiting = bytearray(HEADER)
             for (block,) in blocks.rows():
@@ -136,3 +157,68 @@ def write_blocks(connection: psycopg.Connection, stage: PostgresStage, attempts:
                     waiting = bytearray()
             rows.write(waiting + TRAILER)
         return writing.rowcount
+
+
+def _write_by_turns(connection: psycopg.Connection, stored: sql.Composed, copy: sql.Composed) -> int:
+    n_rows, fetch = 0, f"FETCH FORWARD {_FETCHED_BLOCKS} FROM {_CURSOR}"
+    connection.execute(sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}").format(sql.SQL(_CURSOR), stored))
+    with connection.cursor(binary=True) as reading, connection.cursor() as writing:
+        while blocks := reading.execute(fetch).fetchall():
+            with writing.copy(copy) as rows:
+                rows.write(b"".join([HEADER, *(block for (block,) in blocks), TRAILER]))
+            n_rows += writing.rowcount
+    connection.execute(f"CLOSE {_CURSOR}")
+    return n_rows
+
+
+@contextmanager
+def second_connection(conninfo: str, doing: str) -> Iterator[psycopg.Connection | None]:
+    """Returns another connection, in a transaction, for the duration of the block. ``None`` if no session of the server is free.
+
+    Without a timeout, drivers that hold all sessions of a pool would wait for each other.
+
+    Args:
+        conninfo: the connection string.
+        doing: the purpose of the connection, for the log.
+    """
+    with ExitStack() as stack:
+        try:
+            other = stack.enter_context(connected(conninfo, doing))
+            is_served = _begins(other)
+        except (SinkUnreachable, psycopg.OperationalError) as e:
+            logger.info("%s: the second connection has failed: %s", doing, e)
+            is_served = False
+        if not is_served:
+            # Otherwise a pooler would reserve its next free session for this connection.
+            stack.close()
+            logger.warning(
+                "%s: the server provides no second connection, so one connection reads and writes by turns. Set the limits "
+                "of the server, the user and the pooler to at least two connections for each driver that commits at the same time.",
+                doing,
+            )
+            yield None
+            return
+        yield other
+        # A pooler closes a session whose client leaves within a transaction.
+        with suppress(psycopg.Error):
+            other.rollback()
+
+
+def _begins(connection: psycopg.Connection) -> bool:
+    """Begins a transaction, and returns whether the server has done so in time.
+
+    A pooler accepts a connection at once, and its first statement waits for a session. psycopg's calls have no timeout.
+    """
+    pgconn, deadline_s = connection.pgconn, time.monotonic() + _SERVED_WITHIN_S
+    pgconn.send_query(b"BEGIN")
+    pgconn.flush()
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.fileno(), selectors.EVENT_READ)
+        while pgconn.is_busy():
+            remaining_s = deadline_s - time.monotonic()
+            if remaining_s <= 0 or not selector.select(remaining_s):
+                return False
+            pgconn.consume_input()
+    while pgconn.get_result() is not None:
+        pass
+    return pgconn.transaction_status == TransactionStatus.INTRANS
