@@ -6,6 +6,7 @@ of the sink contains references instead of secrets. Source: SEMANTICS P3.
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Mapping
 
@@ -15,6 +16,7 @@ from streamgroups.connections.references import resolved
 from streamgroups.connections.variants import DeltaConnection
 from streamgroups.errors import InvalidOption
 from streamgroups.location_uris import path_or_url
+from streamgroups_sinks.delta.atomic_commits import check_atomic_commits
 
 
 def named_connection(connection: str | DeltaConnection, explicit: Mapping[str, str]) -> DeltaConnection:
@@ -25,10 +27,10 @@ def named_connection(connection: str | DeltaConnection, explicit: Mapping[str, s
         explicit: the argument ``storage_options`` beside it.
 
     Raises:
-        InvalidOption: if it does not exist, or an option contradicts it.
+        InvalidOption: if it does not exist, an option contradicts it, or commits would not be atomic.
     """
     found = connection_named(connection, DeltaConnection) if isinstance(connection, str) else connection
-    with_explicit(found, found.storage_options, explicit)
+    check_atomic_commits(with_explicit(found, found.storage_options, explicit))
     return found
 
 
@@ -71,9 +73,11 @@ def storage_options_of(connection: DeltaConnection | None, explicit: Mapping[str
         explicit: the argument ``storage_options``.
 
     Raises:
-        InvalidOption: if a secret cannot be resolved here.
+        InvalidOption: if a secret cannot be resolved here, or commits would not be atomic.
     """
-    if connection is None:
-        return explicit
-    here, merged = resolver(), with_explicit(connection, connection.storage_options, explicit)
-    return {name: resolved(it, connection.name, name, here) for name, it in merged.items()}
+    options = explicit
+    if connection is not None:
+        here, merged = resolver(), with_explicit(connection, connection.storage_options, explicit)
+        options = {name: resolved(it, connection.name, name, here) for name, it in merged.items()}
+    check_atomic_commits(options, os.environ)
+    return options

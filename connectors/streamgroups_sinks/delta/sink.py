@@ -24,6 +24,7 @@ from streamgroups.groups.program import shown_location
 from streamgroups.location_uris import path_or_url
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Ledger
+from streamgroups_sinks.delta.atomic_commits import check_atomic_commits
 from streamgroups_sinks.delta.connected import address_in, named_connection, storage_options_of
 from streamgroups_sinks.delta.data_files import remove_leftovers, write_files
 from streamgroups_sinks.delta.expressions import conditions
@@ -59,7 +60,7 @@ class DeltaSink:
         schema_evolution: whether missing columns are added to the table.
 
     Raises:
-        InvalidOption: if the settings contradict each other.
+        InvalidOption: if the settings contradict each other, or a commit could replace another one.
 
     >>> DeltaSink(uri="/data/flights", mode="upsert", key=("id",)).key
     ('id',)
@@ -281,3 +282,4 @@ def _check_options(options: object) -> None:
         raise InvalidOption(
             "storage_options must be a mapping of text to text.", remedy="Write numbers as text, such as '30'."
         )
+    check_atomic_commits(options)
