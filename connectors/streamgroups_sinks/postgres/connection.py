@@ -205,6 +205,10 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
     "58": (SinkUnreachable, _FROM_THE_SERVER),
     "XX": (SinkUnreachable, _FROM_THE_SERVER),
     "25P02": (SinkRejected, "Let the error that failed the transaction end the block."),
+    "25P04": (
+        SinkUnreachable,
+        "If transaction_timeout ended the transaction, set a longer one, or 0, for this user; then try again.",
+    ),
     "25P": (SinkUnreachable, "The transaction took too long to continue; try again."),
     "25006": (
         SinkUnreachable,

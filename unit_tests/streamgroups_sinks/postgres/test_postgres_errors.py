@@ -123,6 +123,13 @@ def test_an_error_with_a_state_is_retriable_only_if_it_passes_by_itself(state: s
     assert "connection is lost" not in error.remedy
 
 
+@pytest.mark.parametrize(("state", "parameter"), [("57014", "statement_timeout"), ("25P04", "transaction_timeout")])
+def test_a_timeout_of_the_server_is_named(state: str, parameter: str) -> None:
+    error = translated(errors.lookup(state)("the server's text"), "Staging rows for flights")
+    assert error.retriable
+    assert parameter in error.remedy
+
+
 @pytest.mark.parametrize("state", ["27000", "2F005", "P0001"])
 def test_an_error_of_a_function_of_the_table_rejects_the_record(state: str) -> None:
     error = translated(errors.lookup(state)("the server's text"), "Writing to flights")
