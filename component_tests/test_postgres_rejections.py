@@ -180,6 +180,20 @@ def test_a_line_break_does_not_confuse_the_row(postgres: str) -> None:
         to.write(to.begin(batch.schema, token()), iter([batch]), 0)
 
 
+def test_a_group_whose_name_the_database_cannot_store_is_named(postgres: str) -> None:
+    name = f"latin_{token()[:8]}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+        try:
+            what = "The ledger streamgroups_ledger of group '漢字', positions of flights-0: .*LATIN1"
+            with pytest.raises(SinkRejected, match=what) as rejected:
+                open_at(sink(make_conninfo(postgres, dbname=name)), {P0: 0}, group="漢字")
+            assert "use other names for groups" in rejected.value.remedy
+            open_at(sink(make_conninfo(postgres, dbname=name)), {P0: 0}, group="gruppe-ä")
+        finally:
+            connection.execute(f"DROP DATABASE {name}")
+
+
 def test_a_deletion_from_a_published_table_without_replica_identity_is_not_retriable(postgres: str) -> None:
     execute(
         postgres,

@@ -176,19 +176,30 @@ def connection_error(text: str, doing: str) -> StreamGroupsError:
 
 
 @contextmanager
-def translated_errors(doing: str) -> Iterator[None]:
+def translated_errors(doing: str, *, has_records: bool = False) -> Iterator[None]:
     """Translates the errors of psycopg in the block.
 
     Args:
         doing: the operation. The error begins with it.
+        has_records: whether the statements write records. Other statements reject none.
     """
     try:
         yield
     except psycopg.Error as e:
+        found = translated(e, doing)
+        if isinstance(found, RecordRejected) and not has_records:
+            found = SinkRejected(found.what, remedy=_NAMES if e.sqlstate in _ENCODINGS else _TABLES)
         # The original error is not chained: it contains the rejected row.
-        raise translated(e, doing) from None
+        raise found from None
 
 
+#: The remedies of statements without records.
+_NAMES = (
+    "The encoding of the database has no such character: use other names for groups and tables, or a database with the "
+    "encoding UTF8."
+)
+_TABLES = "Check the constraints and triggers of the table."
+_ENCODINGS = frozenset({"22P05", "22021"})
 _FROM_THE_SERVER = "Check the server's log; then try again."
 _OF_A_FUNCTION = "A function of the table has raised this error: filter out such records, or change it."
 #: Errors and remedies by SQLSTATE, or by its class.

@@ -89,7 +89,7 @@ def merge(connection: psycopg.Connection, output: Sequence[Output], conninfo: st
 @contextmanager
 def writing(stage: PostgresStage) -> Iterator[None]:
     """Translates the errors of statements that read the stage and write to the table."""
-    with translated_errors(f"Writing to {stage.table}"):
+    with translated_errors(f"Writing to {stage.table}", has_records=True):
         try:
             yield
         except errors.UndefinedTable as e:

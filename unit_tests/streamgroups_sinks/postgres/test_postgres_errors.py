@@ -123,6 +123,25 @@ def test_an_error_with_a_state_is_retriable_only_if_it_passes_by_itself(state: s
     assert "connection is lost" not in error.remedy
 
 
+def test_a_name_that_the_database_cannot_store_rejects_no_record() -> None:
+    """A group can have any name, and the database another encoding than UTF8."""
+    raised = errors.UntranslatableCharacter('no equivalent in encoding "LATIN1"')
+    with (
+        pytest.raises(SinkRejected, match="group '漢字': no equivalent in encoding") as rejected,
+        translated_errors("The ledger of group '漢字'"),
+    ):
+        raise raised
+    assert "use other names for groups" in rejected.value.remedy
+
+
+@pytest.mark.parametrize("raised", [errors.CheckViolation, errors.RaiseException, errors.NumericValueOutOfRange])
+def test_only_statements_with_records_reject_records(raised: type[psycopg.Error]) -> None:
+    with pytest.raises(SinkRejected, match="the server's text"), translated_errors("The ledger"):
+        raise raised("the server's text")
+    with pytest.raises(RecordRejected, match="the server's text"), translated_errors("Writing", has_records=True):
+        raise raised("the server's text")
+
+
 @pytest.mark.parametrize(("state", "parameter"), [("57014", "statement_timeout"), ("25P04", "transaction_timeout")])
 def test_a_timeout_of_the_server_is_named(state: str, parameter: str) -> None:
     error = translated(errors.lookup(state)("the server's text"), "Staging rows for flights")
