@@ -163,7 +163,10 @@ def test_other_rejected_statements_reject_the_sink(state: str) -> None:
 
 def test_the_hint_of_the_server_follows_the_remedy() -> None:
     hint = b"To enable deleting from the table,\nset REPLICA IDENTITY using ALTER TABLE."
-    info = {DiagnosticField.MESSAGE_PRIMARY: b"cannot delete from table", DiagnosticField.MESSAGE_HINT: hint}
+    info: dict[int, bytes | None] = {
+        DiagnosticField.MESSAGE_PRIMARY: b"cannot delete from table",
+        DiagnosticField.MESSAGE_HINT: hint,
+    }
     error = translated(errors.ObjectNotInPrerequisiteState("", info=info), "Writing to flights")
     assert error.what == "Writing to flights: cannot delete from table."
     assert error.remedy.endswith(

@@ -155,7 +155,9 @@ def test_X2_a_session_that_is_free_in_time_is_used(connect_to: Callable[[Any], N
     timer = threading.Timer(0.01, pooled.free_a_session)
     timer.start()
     with second_connection("dbname=x", "Reading") as other:
-        assert (other, pooled.sent, pooled.is_closed) == (pooled, b"BEGIN", False)
+        assert other is not None
+        assert other.fileno() == pooled.fileno()
+        assert (pooled.sent, pooled.is_closed) == (b"BEGIN", False)
     timer.join()
     assert (pooled.is_rolled_back, pooled.is_closed) == (True, True)
 
