@@ -200,7 +200,7 @@ def test_a_deletion_from_a_published_table_without_replica_identity_is_not_retri
         "CREATE TABLE flights (id int8, gate text)",
         "CREATE UNIQUE INDEX ON flights (id)",
         "INSERT INTO flights VALUES (1, 'A1')",
-        "CREATE PUBLICATION all_tables FOR ALL TABLES",
+        "CREATE PUBLICATION changes FOR TABLE flights",
     )
     to, range_ = sink(postgres, **UPSERT, delete_marker="gone"), OffsetRange(P0, 0, 1)
     open_at(to, {P0: 0})

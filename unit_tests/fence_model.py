@@ -237,7 +237,8 @@ class FreezingWorld(World):
     def wake(self, index: int) -> None:
         """Continues a frozen process, which is a zombie now."""
         process, actor, n_calls = self.frozen.pop(index)
-        self.processes.append(process)
+        # The last process of a query is its current one, and has its checkpoint.
+        self.processes.insert(0, process)
         self.freezer.repeat_calls(process.name, n_calls)
         actor.wake()
         self.freezer.forget_calls()

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from streamgroups.checkpoints.restart import OnRestart
-from streamgroups.ledgers import batch_commit, ledger, recovery
+from streamgroups.ledgers import batch_commit, recovery
 from streamgroups.query import ledger_positions
 from unit_tests.exactly_once_model import WithLedger, WithoutLedger
 from unit_tests.examples import TIMES, sequences
@@ -58,14 +58,12 @@ def _no_resets(partitions: Any, _: Any) -> Any:
     [
         # A live reset of a frozen member moves the ledger of the next owner.
         (ledger_positions, "is_current", _always),
-        # A batch of a frozen member is written at the same position again.
-        (ledger, "is_current", _always),
         # A frozen assignment takes the partition over from the next owner.
         (batch_commit, "new_epochs", _generation_only),
         # The ledger does not contain its resets.
         (batch_commit, "stored_resets", _no_resets),
     ],
-    ids=["move", "commit", "take over", "resets"],
+    ids=["move", "take over", "resets"],
 )
 @pytest.mark.skipif(
     TIMES == 1, reason="a search of a minute: `make nightly` runs it, and the fixed cases of test_fences run always"
@@ -73,6 +71,9 @@ def _no_resets(partitions: Any, _: Any) -> Any:
 def test_F1_F2_the_search_finds_a_missing_fence(
     module: Any, name: str, replacement: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The fence of a batch is not among them: it needs equal positions, which 9,000 random sequences did not reach. A fixed case
+    of ``test_fences`` detects its absence.
+    """
     monkeypatch.setattr(module, name, replacement)
     hasty = settings(
         max_examples=3_000,

@@ -289,8 +289,8 @@ MUTANTS = (
         "C10",
         "cursors",
         "connectors/streamgroups_kafka/cursors/instance_session.py",
-        "(now_ms if lease.requests else lease.renewed_ms)",
-        "lease.renewed_ms",
+        "(0 if lease.requests else idle_ms)",
+        "idle_ms",
         "the metadata entry reports that an instance is gone while it is served",
     ),
     Mutant(
