@@ -6,7 +6,10 @@ must be compacted. Source: Kafka's topic configuration, ``cleanup.policy``: name
 
 from __future__ import annotations
 
+import shlex
+
 from streamgroups.errors import InvalidOption
+from streamgroups.shell_quoting import topic_options
 
 
 def check_compacted(topic: str, policy: str, consequence: str) -> None:
@@ -56,7 +59,9 @@ def _names(policy: str) -> set[str]:
 
 
 def _other(topic: str, policy: str, consequence: str, required: str, before: str) -> InvalidOption:
-    command = f"kafka-configs.sh --alter --topic {topic} --add-config cleanup.policy={required}"
+    command = (
+        f"kafka-configs.sh --alter {topic_options([topic])} --add-config {shlex.quote(f'cleanup.policy={required}')}"
+    )
     return InvalidOption(
         f"Topic '{topic}' has cleanup.policy={policy}, so {consequence}.",
         remedy=f"{before}{'set' if before else 'Set'} it with: {command}",

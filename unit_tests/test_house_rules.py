@@ -106,6 +106,58 @@ def test_the_rule_of_encodings(call: str, is_rejected: bool) -> None:
     assert _is_in_encoding_of_locale(node) is is_rejected
 
 
+#: The beginning of a command whose arguments can have any name. Names of processors and instances need no quotes.
+_COMMAND = re.compile(
+    r"(?:streamgroups (?:groups|savepoint|state|checkpoint|dlq|topics) [a-z]|kafka-[a-z-]+\.sh|chmod)(?:(?!\. |[;)]).)*$"
+)
+_QUOTING = {"quote", "join", "names", "names_of", "topic_options"}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_a_printed_command_quotes_its_arguments(module: Path) -> None:
+    """A group can have the name ``a b``, or ``a; reboot``: see :mod:`streamgroups.shell_quoting`."""
+    texts = [it for it in ast.walk(ast.parse(module.read_text(encoding="utf-8"))) if isinstance(it, ast.JoinedStr)]
+    assert [value for text in texts for value in _unquoted(text)] == []
+
+
+def _unquoted(text: ast.JoinedStr) -> list[str]:
+    """The values in commands of an f-string that are not quoted."""
+    found, before = [], ""
+    for part in text.values:
+        if isinstance(part, ast.Constant):
+            before += str(part.value)
+        elif isinstance(part, ast.FormattedValue):
+            if _COMMAND.search(before) and not _is_quoted(part.value):
+                found.append(ast.unparse(part.value))
+            before += "x"
+    return found
+
+
+def _is_quoted(value: ast.expr) -> bool:
+    if not isinstance(value, ast.Call):
+        return False
+    name = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+    return name in _QUOTING
+
+
+@pytest.mark.parametrize(
+    ("text", "is_rejected"),
+    [
+        ('f"Use: streamgroups groups reset {group} --execute."', True),
+        ('f"streamgroups groups reset {names([group])} --topic {topic}"', True),
+        ('f"streamgroups groups import positions.csv --group {group} --execute"', True),
+        ('f"streamgroups groups import --group {shlex.quote(group)} --execute. Then restart {group}."', False),
+        ('f"chmod 600 {file}"', True),
+        ("f\"Use: {command('groups reset', [group])}.\"", False),
+        ('f"The group {group} is written by streamgroups groups."', False),
+    ],
+)
+def test_the_rule_of_commands(text: str, is_rejected: bool) -> None:
+    parsed = ast.parse(text, mode="eval").body
+    assert isinstance(parsed, ast.JoinedStr)
+    assert bool(_unquoted(parsed)) == is_rejected
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=_name)
 def test_a_package_is_typed(package: Path) -> None:
     assert (package / "py.typed").is_file()

@@ -11,6 +11,7 @@ after a restart, they were there and are gone.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
 
 from streamgroups.checkpoints.offset import BatchOffset
@@ -19,6 +20,7 @@ from streamgroups.groups.membership import Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.printable import listed
+from streamgroups.shell_quoting import command
 
 
 def undecided(
@@ -74,7 +76,7 @@ with onRestart=group.
         remedy="Read the end of the output topic. If it contains the output of these offsets: "
         f"{_to_file({r.topic_partition: r.end_offset for r in ordered})}. "
         f"If not: {_to_file({r.topic_partition: r.next_offset for r in ordered})}. "
-        f"Then: streamgroups groups import positions.csv --group {group_id} --execute. "
+        f"Then: streamgroups groups import positions.csv --group {shlex.quote(group_id)} --execute. "
         "Restart the query with onRestart=group.",
     )
 
@@ -90,7 +92,7 @@ def positions_unknown(partitions: Collection[TopicPartition], group_id: str) -> 
         f"Group '{group_id}' has no committed offsets: they have expired, or were deleted. The checkpoint does not contain "
         f"{listed(list(map(str, sorted(partitions))))}, so the output of earlier members would be written again.",
         remedy="Commit their positions: those after the output of the group, or 0 for partitions without output. "
-        f"streamgroups groups reset {group_id} --topic TOPIC:PARTITION --to-offset OFFSET --execute. The checkpoints of the other "
+        f"{_reset(group_id)}. The checkpoints of the other "
         "members contain their last positions. Then restart the query.",
     )
 
@@ -108,7 +110,7 @@ def no_data_unknown(batch_id: int, group_id: str) -> PositionsDiffer:
         # A no-data batch changes neither the positions nor the watermark, and its state is stored before its output is committed.
         remedy="Read the end of the output topic. If it contains the output of the batch: copy the file "
         f"commits/{batch_id - 1} of the checkpoint to commits/{batch_id}. If not: commit the positions of the checkpoint with "
-        f"streamgroups groups reset {group_id} --topic TOPIC:PARTITION --to-offset OFFSET --execute. Then restart the query.",
+        f"{_reset(group_id)}. Then restart the query.",
     )
 
 
@@ -156,9 +158,13 @@ The query continues at flights-0: 20."
         text += (
             f" The query reads from the earliest offset: {listed(list(map(str, sorted(earliest))))}. If other members have read these "
             "partitions, their output is written again. To continue at another offset: stop the query, and commit the positions with "
-            f"streamgroups groups reset {group_id} --topic TOPIC:PARTITION --to-offset OFFSET --execute."
+            f"{_reset(group_id)}."
         )
     return text
+
+
+def _reset(group_id: str) -> str:
+    return command("groups reset", [group_id], "--topic TOPIC:PARTITION --to-offset OFFSET --execute")
 
 
 def _is_recreated(batch: BatchOffset, topic: str, identities: Mapping[str, TopicIdentity]) -> bool:

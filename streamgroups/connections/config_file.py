@@ -22,6 +22,7 @@ from streamgroups.connections.references import Resolver
 from streamgroups.connections.variants import Connection
 from streamgroups.errors import InvalidOption
 from streamgroups.home_paths import expanded
+from streamgroups.shell_quoting import names
 
 _Variant = TypeVar("_Variant", bound=Connection)
 _VARIABLE = "STREAMGROUPS_CONFIG"
@@ -115,7 +116,7 @@ def _check_mode(file: Path) -> None:
     if file.stat().st_mode & _OF_OTHERS:
         raise InvalidOption(
             f"{file} contains secrets in plain text, and other users can read it.",
-            remedy=f'Run: chmod 600 {file}. Or write a reference: {{env = "VARIABLE"}} or {{file = "/path"}}.',
+            remedy=f'Run: chmod 600 {names([str(file)])}. Or write a reference: {{env = "VARIABLE"}} or {{file = "/path"}}.',
         )
 
 

@@ -27,6 +27,7 @@ from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Committed, MetadataStore
 from streamgroups.printable import listed
+from streamgroups.shell_quoting import command
 from streamgroups.state.origins import UNNAMED, StateOrigin
 
 #: The default limit of a broker for offset metadata (``offset.metadata.max.bytes``): 4,096, including the NUL that ends
@@ -236,7 +237,7 @@ def _too_many(group_id: str, topics: Collection[str], given: Collection[str]) ->
     return GroupRejected(
         f"Group '{group_id}' has members that have not applied earlier reset requests, for {listed(inherited)}. Together "
         f"these are {len(topics)} topics, too many for one reset request.",
-        remedy=f"Wait until the members have applied them (streamgroups groups describe {group_id}), or stop the members first.",
+        remedy=f"Wait until the members have applied them ({command('groups describe', [group_id])}), or stop the members first.",
     )
 
 

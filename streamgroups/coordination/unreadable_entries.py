@@ -6,11 +6,11 @@ Called by ``streamgroups gaps``, and by the modules that write gaps, no-data bat
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection
 
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
+from streamgroups.shell_quoting import command, topic_options
 
 
 def unreadable(group_id: str, partitions: Collection[TopicPartition]) -> tuple[str, str]:
@@ -28,10 +28,10 @@ streamgroups groups delete-offsets billing.streamgroups.gaps --topic flights:3 -
     numbers: dict[str, list[str]] = {}
     for tp in sorted(partitions):
         numbers.setdefault(tp.topic, []).append(str(tp.partition))
-    scope = " ".join(f"--topic {topic}:{','.join(of_topic)}" for topic, of_topic in numbers.items())
+    scope = topic_options(f"{topic}:{','.join(of_topic)}" for topic, of_topic in numbers.items())
     return (
         f"The entries of the metadata group {group_id!r} at {listed(sorted(partitions))} cannot be read: they are damaged, or have a "
         "newer version.",
-        "Use the newer version of streamgroups. To delete damaged ones: streamgroups groups delete-offsets "
-        f"{shlex.quote(group_id)} {scope} --execute",
+        "Use the newer version of streamgroups. To delete damaged ones: "
+        f"{command('groups delete-offsets', [group_id], f'{scope} --execute')}",
     )

@@ -13,6 +13,7 @@ from enum import Enum
 from streamgroups.errors import PartitionsAdded
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
+from streamgroups.shell_quoting import command
 
 
 class OnAddedPartitions(Enum):
@@ -77,8 +78,8 @@ def require_none(found: Sequence[TopicPartition], group_id: str) -> None:
         "split its results.",
         remedy="Write the records to a topic with a fixed number of partitions (sg.repartition), and read that one with another "
         "group.id. If the producers choose the partition of each key themselves, and keep it, use onAddedPartitions=continue. If "
-        f"an offset was deleted, commit it again: streamgroups groups undo {group_id} --execute, or streamgroups groups reset {group_id} "
-        "--topic TOPIC:PARTITION --to-offset OFFSET --execute.",
+        f"an offset was deleted, commit it again: {command('groups undo', [group_id], '--execute')}, or "
+        f"{command('groups reset', [group_id], '--topic TOPIC:PARTITION --to-offset OFFSET --execute')}.",
         group=group_id,
         topic=topic,
         partition=found[0].partition if len(found) == 1 else None,

@@ -28,6 +28,7 @@ from streamgroups.groups.commit_metadata import CommitMark, mark_of
 from streamgroups.groups.description import GroupDescription
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed, printable
+from streamgroups.shell_quoting import command
 
 #: The form of a program without operators with state, whose output does not change together with the positions.
 NO_FORM = "none"
@@ -167,14 +168,15 @@ def _mismatch(form: str, others: Mapping[TopicPartition, str], group: GroupDescr
     )
     who = f"Its live members are {listed(group.members)}" if group.members else "The group has no live member"
     takes = (
-        f"stop its members, and delete the group (streamgroups groups delete {group.group_id})"
+        f"stop its members, and delete the group ({command('groups delete', [group.group_id])})"
         if form == CURSORS
         else "stop its members, and start this program once with onOtherProgram=continue. It continues at the positions of the "
-        f"other one; streamgroups groups reset {group.group_id} sets others"
+        f"other one; {command('groups reset', [group.group_id])} sets others"
     )
     if any(_has_other_names(form, it) for it in by_form):
         takes += (
-            f". For the state of operators with other names, create a savepoint before: streamgroups savepoint create {group.group_id}, "
+            f". For the state of operators with other names, create a savepoint before: "
+            f"{command('savepoint create', [group.group_id])}, "
             "then streamgroups savepoint restore with --rename OLD=NEW or --without NAME"
         )
     return ProgramMismatch(

@@ -52,6 +52,7 @@ from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.membership import Origin, Owned, States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
+from streamgroups.shell_quoting import command, topic_options
 from streamgroups.state.origins import UNNAMED, Earlier, later
 
 
@@ -155,12 +156,16 @@ def take_over(
     return TakeOver({**kept, **open_at, **moved}, open_at, move, follow, differences, known, resets=now)
 
 
+def _topic_option(difference: LedgerDifference) -> str:
+    tp = difference.topic_partition
+    return topic_options([f"{tp.topic}:{tp.partition}"])
+
+
 def _reject_set_back(differences: Collection[LedgerDifference], group_id: str) -> None:
     """Rejects a ledger that lacks the reset of a member's commit."""
     if differences:
         commands = "; ".join(
-            f"streamgroups groups reset {group_id} --topic {d.topic_partition.topic}:{d.topic_partition.partition} "
-            f"--to-offset {d.ledger_next_offset} --execute"
+            command("groups reset", [group_id], f"{_topic_option(d)} --to-offset {d.ledger_next_offset} --execute")
             for d in differences
         )
         raise PositionsDiffer(

@@ -37,6 +37,7 @@ from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.json_values import items, partition_number, read_unique_json
 from streamgroups.option_values import flag, shown_value
 from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.shell_quoting import command, topic_options
 
 
 class OnDataLoss(Enum):
@@ -246,13 +247,13 @@ def data_loss(losses: Iterable[Loss], group_id: str) -> DataLoss:
     offsets [0, 30)): the topic was deleted and recreated.
     """
     found = sorted(losses, key=lambda loss: loss.topic_partition)
-    topics = " ".join(f"--topic {topic}" for topic in dict.fromkeys(loss.topic_partition.topic for loss in found))
+    topics = topic_options(loss.topic_partition.topic for loss in found)
     positions = "position" if len(found) == 1 else "positions"
     return DataLoss(
         f"Group '{group_id}' cannot continue at its {positions}: {'; '.join(map(str, found))}.",
         remedy="Set onDataLoss=earliest to continue at the earliest offset, or onDataLoss=skip to skip records that may have been read before. "
         "Each gap is recorded (streamgroups gaps). "
-        f"Or reset the offsets of the group: streamgroups groups reset {group_id} {topics} --to-earliest --execute.",
+        f"Or reset the offsets of the group: {command('groups reset', [group_id], f'{topics} --to-earliest --execute')}.",
     )
 
 

@@ -26,6 +26,7 @@ from streamgroups.query.missing_partitions import missing_partitions
 from streamgroups.query.offset_lookup import offsets_of
 from streamgroups.query.query_ports import GroupLimit, NewMember, QuerySettings
 from streamgroups.retry import comes_true
+from streamgroups.shell_quoting import command
 
 #: How often the group is polled until its rebalance completes, in seconds.
 POLL_S = 0.2
@@ -279,7 +280,7 @@ class Joining:
             raise GroupRejected(
                 f"The only member of group '{self._group_id}' owns {len(partitions) - len(missing)} of {len(partitions)} "
                 f"partitions after {timeout_s:g} s, but membership=exclusive requires all. Not assigned: {listed(missing)}.",
-                remedy=f"Check the group with 'streamgroups groups describe {self._group_id}', and start the query again.",
+                remedy=f"Check the group with: {command('groups describe', [self._group_id])}. Then start the query again.",
             )
 
 

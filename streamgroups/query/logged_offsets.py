@@ -9,7 +9,6 @@ complete table. Source: Spark's ``DataSourceStreamReader``; SEMANTICS S8, S14, S
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.errors import CheckpointMismatch, ProgramMismatch
 from streamgroups.groups.program import OnOtherProgram
+from streamgroups.shell_quoting import command
 
 
 class LoggedOffsets:
@@ -80,8 +80,8 @@ continue at the positions of group 'rg1': streamgroups groups copy rg1 rg2 --exe
                 f"The checkpoint {self._checkpoint} belongs to group '{offset.group_id}', but the query has "
                 f"group.id={self._group_id}.",
                 remedy=f"Set a new checkpointLocation: then group '{self._group_id}' begins at its committed offsets, or at the "
-                f"starting position. To continue at the positions of group '{offset.group_id}': streamgroups groups copy "
-                f"{shlex.quote(offset.group_id)} {shlex.quote(self._group_id)} --execute.",
+                f"starting position. To continue at the positions of group '{offset.group_id}': "
+                f"{command('groups copy', [offset.group_id, self._group_id], '--execute')}.",
                 group=self._group_id,
             )
         if self._policy is OnOtherProgram.FAIL and offset.form and self._form and offset.form != self._form:

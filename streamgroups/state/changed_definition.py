@@ -6,6 +6,7 @@ Used by ``streamgroups_operators.store``, whose definition of an operator differ
 from __future__ import annotations
 
 from streamgroups.printable import listed
+from streamgroups.shell_quoting import command
 from streamgroups.state.manifest import Manifest
 from streamgroups.times import utc
 
@@ -44,6 +45,7 @@ def _again(manifest: Manifest) -> str:
     partitions = listed(sorted(it.topic_partition for it in manifest.states))
     return (
         f". The windows of {partitions} are open from {start} on. To count their records again, reset the group to the earliest "
-        f"such time of all partitions with: streamgroups groups reset {manifest.group_id} --all-topics --to-datetime {start} --ignore-state. "
+        f"such time of all partitions with: "
+        f"{command('groups reset', [manifest.group_id], f'--all-topics --to-datetime {start} --ignore-state')}. "
         "docs/savepoint-recipes.rst describes it"
     )

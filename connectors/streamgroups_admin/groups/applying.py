@@ -7,7 +7,6 @@ repeatedly. Source: SEMANTICS O1, O2.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from streamgroups.groups.offset_files import to_json
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
+from streamgroups.shell_quoting import command
 from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.live_reset import marked_offsets, move_live
@@ -171,9 +171,7 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
     text = to_json(offsets, undo.identities, made_at=utc(now_ms) or "", why="the rest")
     try:
         path = write_new(state_file("rest", list(rest), now_ms), text)
-        apply_rest = (
-            f"Apply the rest with: streamgroups groups import {shlex.quote(str(path))} --execute{undo.options}."
-        )
+        apply_rest = f"Apply the rest with: {command('groups import', [str(path)], f'--execute{undo.options}')}."
     except InvalidOption as e:
         apply_rest = f"The file with the rest cannot be written: {e.what}"
     complete = [f"'{g}'" for g in changes if not account.failures.get(g)]
@@ -185,5 +183,5 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
     unclear = "" if is_clear else " It is unknown whether a part of these was changed too."
     return PartlyDone(
         f"{done} of {total} partitions were {verb}.{whole} Not {verb}: {not_done}. {errors[0].what}{unclear}",
-        remedy=f"{apply_rest} Undo the changes with: streamgroups groups import {shlex.quote(str(undo.path))} --execute{undo.options}.",
+        remedy=f"{apply_rest} Undo the changes with: {command('groups import', [str(undo.path)], f'--execute{undo.options}')}.",
     )

@@ -20,8 +20,8 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.retry import comes_true
 from streamgroups.savepoints.cut import state_of
+from streamgroups.shell_quoting import command
 from streamgroups_admin.cluster import Cluster
-from streamgroups_admin.shell_quoting import names
 
 if TYPE_CHECKING:
     from streamgroups.coordination.reset_requests import ResetRequests
@@ -154,7 +154,7 @@ def move_live(
         still = PartlyDone(
             f"Group '{group_id}' has not applied the reset after {within_s:g} s: its members finish their batches first. "
             f"Waiting for {who}. The reset request remains valid.",
-            remedy=f"See: streamgroups groups describe {names([group_id])}.",
+            remedy=f"See: {command('groups describe', [group_id])}.",
             group=group_id,
         )
         return dict.fromkeys(left, still)

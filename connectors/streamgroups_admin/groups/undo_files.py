@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,9 +23,9 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.path_names import label
 from streamgroups.ports import Committed
+from streamgroups.shell_quoting import command
 from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
-from streamgroups_admin.shell_quoting import names
 from streamgroups_operators.local_files import sync_directory
 
 #: For each group, the new offset of each partition; ``None`` to delete it.
@@ -114,8 +113,8 @@ def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: st
     cluster.notify(f"The previous offsets are stored in {path} ({count} partition{'' if count == 1 else 's'})")
     # groups undo finds only files in the state directory, and reverts one group.
     is_found = file is None and len(changes) == 1
-    command = f"undo {names(changes)} --execute" if is_found else f"import {shlex.quote(str(path))} --execute"
-    return Undo(path, identities, f"streamgroups groups {command}{options}", options)
+    words, arguments = ("groups undo", list(changes)) if is_found else ("groups import", [str(path)])
+    return Undo(path, identities, command(words, arguments, f"--execute{options}"), options)
 
 
 def filed(committed: Committed | None) -> FiledOffset:

@@ -36,6 +36,7 @@ from streamgroups.savepoints.restoring import (
     skipped,
     state_only_metadata,
 )
+from streamgroups.shell_quoting import command, topic_options
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.applying import apply
 from streamgroups_admin.groups.live_reset import cancel_reset_requests, require_movable
@@ -43,7 +44,6 @@ from streamgroups_admin.groups.plans import GroupPlan, require_owned
 from streamgroups_admin.groups.undo_files import write_undo
 from streamgroups_admin.savepoints.checkpoint_parts import place_checkpoint, plan_checkpoint, unmark_checkpoint
 from streamgroups_admin.savepoints.store import read_output
-from streamgroups_admin.shell_quoting import names
 from streamgroups_operators.locations import shown
 from streamgroups_operators.savepoints.creating import times_before
 from streamgroups_operators.savepoints.directory import SavepointDirectory
@@ -252,8 +252,8 @@ def _require_accepted(
         raise GroupRejected(
             f"Group '{plan.group_id}' has read {listed(plan.not_saved)}, which the savepoint {restore.record.id} does not have. "
             "Their offsets and states would stay; nothing was changed.",
-            remedy="If these are wrong, reset them first: streamgroups groups reset "
-            f"{names([plan.group_id])} --topic {_of_topic(plan.not_saved)} --to-earliest. Then use --accept-other-partitions.",
+            remedy="If these are wrong, reset them first: "
+            f"{command('groups reset', [plan.group_id], f'{_of_topic(plan.not_saved)} --to-earliest')}. Then use --accept-other-partitions.",
             group=plan.group_id,
         )
     again = repeated(plan.moves) if restore.is_in_place else 0
@@ -268,9 +268,9 @@ def _require_accepted(
 
 
 def _of_topic(partitions: Sequence[TopicPartition]) -> str:
-    """The partitions of the first topic, as an argument of a command."""
+    """The partitions of the first topic, as an option of a command."""
     topic = partitions[0].topic
-    return shlex.quote(f"{topic}:{','.join(str(it.partition) for it in partitions if it.topic == topic)}")
+    return topic_options([f"{topic}:{','.join(str(it.partition) for it in partitions if it.topic == topic)}"])
 
 
 def carry_out_restore(
@@ -328,7 +328,7 @@ def carry_out_restore(
     if restore.checkpoint is not None:
         unmark_checkpoint(restore.checkpoint)
     if plan.live is None:
-        cluster.notify(f"Start its queries. See: streamgroups groups describe {names([plan.group_id])}.")
+        cluster.notify(f"Start its queries. See: {command('groups describe', [plan.group_id])}.")
 
 
 def _place_checkpoint(cluster: Cluster, restore: Restore, location: str) -> None:

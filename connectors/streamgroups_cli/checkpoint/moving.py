@@ -15,6 +15,7 @@ from streamgroups.errors import CheckpointRejected, InvalidOption
 from streamgroups.groups.reset_plan import Facts, Move, is_in_scope, plan, require_bounds
 from streamgroups.positions import AtTime
 from streamgroups.printable import listed
+from streamgroups.shell_quoting import command
 from streamgroups.times import utc
 from streamgroups_admin.checkpoints.batches import Batch
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles
@@ -50,7 +51,7 @@ def plan_moves(
         groups = sorted({it.group_id for it in batch.sources if it.group_id is not None})
         raise InvalidOption(
             "The checkpoint has no such partition of a source of format('kafka'), whose position can be moved.",
-            remedy=f"The group stores the positions: streamgroups groups reset {groups[0]}."
+            remedy=f"The group stores the positions: {command('groups reset', [groups[0]])}."
             if groups
             else "Omit the target, or use --topic with a topic of the query.",
         )

@@ -15,6 +15,7 @@ from streamgroups.dlq.stored_letters import Selection
 from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.errors import InvalidOption
 from streamgroups.printable import listed
+from streamgroups.shell_quoting import command
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.dlq.listing import document
@@ -47,7 +48,7 @@ def show_letters(
     missing = sorted(set(ids) - {it.letter.id for it, _ in found})
     if missing:
         raise InvalidOption(
-            f"'{dlq}' contains no letter {listed(missing)}.", remedy=f"See: streamgroups dlq list {dlq}."
+            f"'{dlq}' contains no letter {listed(missing)}.", remedy=f"See: {command('dlq list', [dlq])}."
         )
 
 

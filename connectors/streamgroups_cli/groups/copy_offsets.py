@@ -20,9 +20,9 @@ from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.identity import UNKNOWN
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.ports import Committed
+from streamgroups.shell_quoting import command
 from streamgroups.state.origins import Earlier, Named
 from streamgroups_admin.cluster import Cluster
-from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import ONLY_A_PLAN, ChangeOptions, carry_out, progress
 from streamgroups_cli.groups.plan_tables import emit_plans
@@ -75,7 +75,7 @@ def copy(
         if committed[target] and not overwrite:
             raise GroupRejected(
                 f"Group '{target}' has committed offsets for {len(committed[target])} partitions; nothing was changed.",
-                remedy=f"See: streamgroups groups describe {names([target])}. Replace them with --overwrite.",
+                remedy=f"See: {command('groups describe', [target])}. Replace them with --overwrite.",
                 group=target,
             )
         plans = plan_from_file(

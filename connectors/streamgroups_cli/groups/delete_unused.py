@@ -29,9 +29,9 @@ from streamgroups.groups.unused_groups import (
 )
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.shell_quoting import names
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
-from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions
 from streamgroups_cli.groups.deleting import delete_groups, metadata_groups_to_delete, restorable, with_metadata_groups

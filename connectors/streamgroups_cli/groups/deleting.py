@@ -23,11 +23,11 @@ from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
+from streamgroups.shell_quoting import command, names
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.applying import apply
 from streamgroups_admin.groups.undo_files import write_undo
-from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN, ApplyOptions, progress
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, all_groups_of, chosen_groups, group_ids
@@ -180,7 +180,7 @@ def delete_offsets(
         if missing:
             raise UnknownTopic(
                 f"Group '{group}' has no committed offsets for {', '.join(map(repr, missing))}; nothing was changed.",
-                remedy=f"See: streamgroups groups describe {names([group])}. If it has: {grant('Read', 'Topic', missing)}",
+                remedy=f"See: {command('groups describe', [group])}. If it has: {grant('Read', 'Topic', missing)}",
                 group=group,
             )
         rows: list[Sequence[Cell]] = [[group, tp.topic, tp.partition, committed[group][tp].next_offset] for tp in found]

@@ -6,7 +6,6 @@ a state, as :mod:`streamgroups.state.state_lookup` decides; the plan makes the s
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -17,12 +16,12 @@ from streamgroups.groups.reset_plan import Move
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
+from streamgroups.shell_quoting import command, topic_options
 from streamgroups.state.continuation import Continues, Stops, continuation
 from streamgroups.state.origins import Earlier, Named, Unnamed
 from streamgroups.state.state_lookup import Position
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.plans import GroupPlan
-from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.groups.scope import positions_of
 from streamgroups_cli.output import print_message
 
@@ -110,13 +109,13 @@ def require_no_added(plans: Sequence[GroupPlan]) -> None:
             continue
         count, topics = len(plan.added), {tp.topic for tp in plan.added}
         others = {m.topic_partition for m in plan.moves} - set(plan.added)
-        command = f"streamgroups groups reset {names([plan.group_id])}"
+        others_only = command("groups reset", [plan.group_id], _scope(others))
         raise PartitionsAdded(
             f"{listed(plan.added)} {'has' if count == 1 else 'have'} no committed offset, and the partitions before have one: "
             f"partitions were added to the topic, or their offsets were deleted. Group '{plan.group_id}' keeps state by key, and its queries read a partition "
             "that has an offset. The later records of a key can be in another partition than its state, which would split "
             "its results. Nothing was changed.",
-            remedy=f"Reset the other partitions, to the same target: {command} {_scope(others)}. The queries then fail before they "
+            remedy=f"Reset the other partitions, to the same target: {others_only}. The queries then fail before they "
             "read the added ones, unless they have onAddedPartitions=continue. If the producers choose the partition of each key "
             f"themselves, and keep it, name the added partitions too: {_scope(plan.added)}.",
             group=plan.group_id,
@@ -129,7 +128,7 @@ def _scope(partitions: Collection[TopicPartition]) -> str:
     """The options ``--topic`` with these partitions."""
     by_topic = groupby(sorted(partitions), key=lambda tp: tp.topic)
     named = (f"{topic}:{','.join(str(tp.partition) for tp in of_topic)}" for topic, of_topic in by_topic)
-    return " ".join(f"--topic {shlex.quote(it)}" for it in named)
+    return topic_options(named)
 
 
 def require_states(plans: Sequence[GroupPlan], *, execute: bool) -> None:
@@ -175,7 +174,8 @@ def _require_location(group_id: str, *, execute: bool) -> None:
         return
     raise GroupRejected(
         f"{what} Without --state-location it is unknown whether they are stored; nothing was changed.",
-        remedy=f"Use --state-location; 'streamgroups groups describe {names([group_id])} --state' shows the states. Or "
+        remedy=f"Use --state-location; "
+        f"{command('groups describe', [group_id], '--state')} shows the states. Or "
         f"use --ignore-state. {_DECIDES}",
         group=group_id,
     )

@@ -26,8 +26,8 @@ from streamgroups.instances.entries import Definition
 from streamgroups.positions import AtTime, Latest, TrimHorizon, parse_time_ms
 from streamgroups.processors.processor import Processor
 from streamgroups.processors.reading import processor_of
+from streamgroups.shell_quoting import command
 from streamgroups_admin.cluster import Cluster
-from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.connection import connect_to
 from streamgroups_cli.output import print_message
 from streamgroups_spark.processors.run_directories import state_directory
@@ -165,7 +165,7 @@ a reset: streamgroups groups undo board.late --execute.
     """
     if not reset:
         return error
-    undo = "; ".join(f"streamgroups groups undo {names([it])} --execute" for it in reset)
+    undo = "; ".join(command("groups undo", [it], "--execute") for it in reset)
     return PartlyDone(
         f"Reset, and not started: group {', '.join(map(repr, reset))}. {error.what}",
         remedy=f"{error.remedy} Then repeat the command. To undo a reset: {undo}.".strip(),

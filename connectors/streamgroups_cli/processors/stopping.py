@@ -11,7 +11,7 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import PartlyDone, StreamGroupsError
 from streamgroups.instances.instance_state import InstanceState
 from streamgroups.instances.requests import is_stopped, stopped
-from streamgroups_admin.shell_quoting import names as names_of
+from streamgroups.shell_quoting import names as names_of
 from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance, require_defined
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message

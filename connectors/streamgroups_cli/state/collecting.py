@@ -16,11 +16,11 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import GroupRejected, NotAuthorized, PartlyDone, StreamGroupsError, UnknownGroup
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
+from streamgroups.shell_quoting import command
 from streamgroups.state.state_lookup import Position
 from streamgroups.state.state_retention import Retention
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
-from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.groups.scope import positions_of
@@ -158,7 +158,7 @@ def _require_same_cluster(cluster: Cluster, group_id: str, committed: list[Posit
         raise GroupRejected(
             f"The location has states of group '{group_id}' of cluster {', '.join(sorted(others))}, and this cluster is "
             f"{', '.join(sorted(here))}; nothing was changed.",
-            remedy=f"Check --bootstrap-server, and the location with: streamgroups groups describe {names([group_id])} "
-            "--state --state-location LOCATION.",
+            remedy=f"Check --bootstrap-server, and the location with: "
+            f"{command('groups describe', [group_id], '--state --state-location LOCATION')}.",
             group=group_id,
         )

@@ -13,9 +13,9 @@ import typer
 
 from streamgroups.errors import GroupRejected, PartlyDone, StreamGroupsError
 from streamgroups.partitions import TopicDescription
+from streamgroups.shell_quoting import names as names_of
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
-from streamgroups_admin.shell_quoting import names as names_of
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.options import name_values, with_options
 from streamgroups_cli.output import Output, OutputOption, emit_rows

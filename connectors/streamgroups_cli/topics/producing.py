@@ -18,6 +18,7 @@ import typer
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownTopic
 from streamgroups.partitions import TopicDescription
 from streamgroups.record_lines import NewRecord, json_record, text_record
+from streamgroups.shell_quoting import command
 from streamgroups_cli.connection import Connect, timeout_s
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
@@ -64,7 +65,7 @@ def produce(
             if topic not in described:
                 raise UnknownTopic(
                     f"Topic '{topic}' does not exist; nothing was written.",
-                    remedy=f"Create it with: streamgroups topics create {topic} --partitions 4.",
+                    remedy=f"Create it with: {command('topics create', [topic], '--partitions 4')}.",
                     topic=topic,
                 )
             if file is None and sys.stdin.isatty():

@@ -17,6 +17,7 @@ from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster
+from streamgroups.shell_quoting import command, topic_options
 
 #: The refresh interval of topic ids, unless ``metadata.max.age.ms`` is set.
 REFRESH_MS = 5_000
@@ -170,8 +171,8 @@ def _remedy(group_id: str, lost: Collection[TopicPartition], *, are_committed: b
     """
     if not are_committed:
         return "Create the cursor again: it starts at its type. TRIM_HORIZON reads the new topic from its earliest message."
-    topics = " ".join(f"--topic {topic}" for topic in dict.fromkeys(tp.topic for tp in lost))
+    topics = topic_options(tp.topic for tp in lost)
     return (
-        f"Reset the offsets with update_group, or with streamgroups groups reset {group_id} {topics} "
-        "--to-earliest --execute; then create the cursor again."
+        f"Reset the offsets with update_group, or with {command('groups reset', [group_id], f'{topics} --to-earliest --execute')}; "
+        "then create the cursor again."
     )
