@@ -6,12 +6,12 @@ Source: SEMANTICS P1, S9; the rules of the functions that the steps call.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from streamgroups.dlq.limits import keeps_letters
+from streamgroups.errors import InvalidOption
 from streamgroups.option_values import repeated_names
 from streamgroups.processors.client_options import assigns_ranges
 from streamgroups.processors.problems import Problem, is_secret
@@ -22,6 +22,7 @@ from streamgroups.processors.processor import (
     Sink,
     SinkKind,
 )
+from streamgroups.query.subscription_options import topic_pattern
 
 #: Returns the line of a field, by its keys and indexes.
 Lines: TypeAlias = "Callable[..., int]"
@@ -110,10 +111,10 @@ def _times(processor: Processor, line: Lines) -> Iterator[Problem]:
 
 def _is_pattern(text: str) -> bool:
     try:
-        re.compile(text.strip())
-    except (re.error, RecursionError, OverflowError):
+        topic_pattern(text)
+    except InvalidOption:
         return False
-    return bool(text.strip())
+    return True
 
 
 def _topics(processor: Processor, line: Lines) -> Iterator[Problem]:

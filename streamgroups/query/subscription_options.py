@@ -37,7 +37,7 @@ def subscription_of(known: Mapping[str, str]) -> Subscription:
     if name == "assign":
         return Partitions(_assigned(value))
     if name == "subscribePattern":
-        return Pattern(_pattern(value))
+        return Pattern(topic_pattern(value))
     topics = names_of(known, "subscribe", "topics")
     assert topics is not None, "it is given"
     return Topics(topics)
@@ -66,10 +66,11 @@ def names_of(known: Mapping[str, str], name: str, what: str) -> tuple[str, ...] 
     return names
 
 
-def _pattern(value: str) -> re.Pattern[str]:
+def topic_pattern(value: str) -> re.Pattern[str]:
     """Compiles a pattern by Spark's rules: surrounding spaces do not count.
 
-    An empty pattern, which matches any topic, is rejected.
+    Raises:
+        InvalidOption: if it is no regular expression, or empty: an empty one matches any topic.
     """
     if not value.strip():
         raise InvalidOption(
@@ -77,9 +78,10 @@ def _pattern(value: str) -> re.Pattern[str]:
         )
     try:
         return re.compile(value.strip())
-    except re.error as e:
+    # Python has errors of their own for large numbers, and for parts inside parts.
+    except (re.error, RecursionError, OverflowError) as e:
         raise InvalidOption(
-            f"Option 'subscribePattern' is '{value}', which is not a regular expression: {e}.",
+            f"Option 'subscribePattern' is '{shown_value(value)}', which is not a regular expression: {e}.",
             remedy=("Use a regular expression of Python, such as 'flights-'; it may match any part of a topic's name."),
         ) from None
 

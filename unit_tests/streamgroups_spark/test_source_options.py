@@ -280,6 +280,8 @@ def test_S4_unknown_and_forbidden_options_are_rejected_and_named(options: dict[s
         ({**BASE, "subscribe": " , "}, "names no topics"),
         ({**BASE, "assign": '{"flights":[0]}'}, "Options 'subscribe', 'assign' exclude each other"),
         ({**WITHOUT_SUBSCRIBE, "subscribePattern": "fl("}, "is not a regular expression"),
+        ({**WITHOUT_SUBSCRIBE, "subscribePattern": "a{99999999999}"}, "is not a regular expression"),
+        ({**WITHOUT_SUBSCRIBE, "subscribePattern": "(" * 9_000 + ")" * 9_000}, "is not a regular expression"),
         ({**WITHOUT_SUBSCRIBE, "subscribePattern": " "}, "Option 'subscribePattern' is ' ', which is empty"),
         ({**WITHOUT_SUBSCRIBE, "assign": "flights"}, "not a JSON object of partitions"),
         ({**WITHOUT_SUBSCRIBE, "assign": '{"flights":[-1]}'}, "not a JSON object of partitions"),

@@ -285,10 +285,11 @@ def test_a_topic_of_a_pattern_is_not_written() -> None:
     assert _problems(document) == []
     document["dead_letters"]["topic"] = "flop"
     assert "Topic 'flop' is also read: source.subscribePattern" in _problems(document)[0]
-    document["source"]["subscribePattern"] = "("
-    assert _problems(document) == [
-        "source.subscribePattern: The value is not a regular expression. Correct it, as in '^flights-'."
-    ]
+    for wrong in ("(", "a{99999999999}", "(" * 9_000 + ")" * 9_000):
+        document["source"]["subscribePattern"] = wrong
+        assert _problems(document) == [
+            "source.subscribePattern: The value is not a regular expression. Correct it, as in '^flights-'."
+        ]
 
 
 def test_P1_state_that_cannot_be_shared_rejects_replicas() -> None:
