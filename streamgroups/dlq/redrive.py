@@ -6,6 +6,7 @@ written in the transaction that sends the letters. Source: SEMANTICS P5; KIP-98.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from streamgroups.partitions import TopicPartition
 #: A record that has failed this number of times is parked.
 MAX_ATTEMPTS = 5
 _TRANSACTION_RECORDS = 500
+#: The maximum length of the name of a topic. Source: Kafka's ``Topic.MAX_NAME_LENGTH``.
+_TOPIC_CHARACTERS = 249
+_REDRIVEN = ".redriven"
 _TRANSACTION_BYTES = 4 << 20
 
 
@@ -99,12 +103,18 @@ class Redrive(Protocol):
 
 
 def redriven_topic(dlq: str) -> str:
-    """Returns the topic with the ids of redriven letters.
+    """Returns the topic with the ids of redriven letters. A name that Kafka would reject as too long has a hash instead of its end.
 
     >>> redriven_topic("flights.dlq")
     'flights.dlq.redriven'
+    >>> len(redriven_topic("x" * 241))
+    249
     """
-    return f"{dlq}.redriven"
+    most = _TOPIC_CHARACTERS - len(_REDRIVEN)
+    if len(dlq) <= most:
+        return dlq + _REDRIVEN
+    digest = hashlib.sha256(dlq.encode()).hexdigest()[:16]
+    return f"{dlq[: most - 17]}.{digest}{_REDRIVEN}"
 
 
 def state_of(letter: DeadLetter, redriven: Collection[str], max_attempts: int = MAX_ATTEMPTS) -> State:

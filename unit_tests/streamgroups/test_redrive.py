@@ -17,8 +17,10 @@ from streamgroups.dlq.redrive import (
     Planned,
     Repaired,
     State,
+    is_reserved,
     plan_purge,
     plan_redrive,
+    redriven_topic,
     state_of,
     transactions,
 )
@@ -65,6 +67,14 @@ def test_P5_a_redriven_record_is_the_original_one_and_counts_its_failures() -> N
     assert parse_headers(record.headers, key=None, value=None) is None
     again = replace(letter(9, attempt=3), headers=record.headers)
     assert Counter(name for name, _ in to_headers(again)) == Counter(name for name, _ in to_headers(letter(9)))
+
+
+def test_P5_a_queue_with_the_longest_name_has_a_topic_of_redriven_ids() -> None:
+    assert redriven_topic("x" * 240) == "x" * 240 + ".redriven"
+    for length in range(241, 250):
+        assert len(redriven_topic("x" * length)) == 249
+    assert redriven_topic("x" * 249) != redriven_topic("x" * 248 + "y")
+    assert is_reserved(redriven_topic("x" * 249), "x" * 249)
 
 
 def test_P5_redriven_parked_and_repeated_letters_are_left_out() -> None:
