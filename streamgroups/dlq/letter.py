@@ -130,6 +130,8 @@ def letter_id(
 ) -> str:
     """Returns the id of a letter. A replayed batch produces the same letters with the same ids.
 
+    A ``/`` in the name of a group or step is ``%2F`` in the id, and ``%`` is ``%25``. So two letters have two ids.
+
     Args:
         group_id: the consumer group.
         step: the step that failed.
@@ -144,7 +146,10 @@ def letter_id(
     'board/flights/3/42/decode'
     >>> letter_id("board", "sink", None, b"UA 15")
     'board/-/65ab8117f0413562/sink'
+    >>> letter_id("a/b", "100 %", Origin(TopicPartition("flights", 3), 42))
+    'a%2Fb/flights/3/42/100 %25'
     """
+    group_id, step = (it.replace("%", "%25").replace("/", "%2F") for it in (group_id, step))
     if origin is None:
         return f"{group_id}/-/{hashlib.sha256(content).hexdigest()[:16]}/{step}"
     tp = origin.topic_partition

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.dlq.completion import BatchOfLetters, as_row, complete
-from streamgroups.dlq.letter import LETTER, DeadLetter, Origin
+from streamgroups.dlq.letter import LETTER, DeadLetter, Origin, letter_id
 from streamgroups.dlq.limits import LetterCounts, LetterLimits, check_limits, count_letters
 from streamgroups.dlq.record_headers import parse_headers, to_headers
 from streamgroups.dlq.written_letters import missing_letters, with_letters, with_output
@@ -152,6 +152,14 @@ def test_P4_rows_of_one_record_are_one_letter_if_their_content_is_equal(failures
 def test_P4_equal_rows_of_different_batches_are_different_letters() -> None:
     first, second = (next(iter(complete([failure()], replace(BATCH, failed_at_ms=at_ms)))).id for at_ms in (1, 2))
     assert first != second
+
+
+def test_P4_names_with_a_slash_are_not_mistaken_for_topics_and_offsets() -> None:
+    first = letter_id("a", "0/7/decode", Origin(TopicPartition("b", 0), 42))
+    second = letter_id("a/b/0", "decode", Origin(TopicPartition("42", 0), 7))
+    assert first == "a/b/0/42/0%2F7%2Fdecode"
+    assert first != second
+    assert letter_id("a/b", "x", None) != letter_id("a%2Fb", "x", None)
 
 
 def test_P4_letters_of_a_recreated_topic_have_other_ids() -> None:
