@@ -188,6 +188,15 @@ class Processor:
         """
         return {"connection": self.source.connection, "group.id": self.group_id(instance), **self.source.options}
 
+    def query_name(self, instance: str = DEFAULT_INSTANCE, member: int = 0) -> str:
+        """Returns the name of the query of a member. No name of a processor contains ``/``, so no two members have one name.
+
+        >>> Processor("late", Source("prod", {}), replicas=2).query_name("board", 1)
+        'board.late/1'
+        """
+        group_id = self.group_id(instance)
+        return group_id if self.replicas == 1 else f"{group_id}/{member}"
+
     def transactional_id(self, instance: str = DEFAULT_INSTANCE, member: int = 0) -> str:
         """Returns the transactional id of a member: it fences the killed run of the same member, with any checkpoint."""
         return f"streamgroups-{self.group_id(instance)}-{member}"

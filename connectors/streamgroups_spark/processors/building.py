@@ -136,7 +136,7 @@ def _stream(run: Run, spark: SparkSession) -> DataFrame:
 
 def _writer(run: Run, rows: DataFrame) -> DataStreamWriter | None:
     processor, letters = run.processor, None
-    name = run.group_id if processor.replicas == 1 else f"{run.group_id}-{run.member}"
+    name = processor.query_name(run.instance, run.member)
     name_processor = partial(_name_processor, name, run.group_id)
     if processor.dead_letters is not None:
         sink = sink_of(run, processor.dead_letters, "-letters")

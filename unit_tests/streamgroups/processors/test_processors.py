@@ -292,6 +292,18 @@ def test_a_topic_of_a_pattern_is_not_written() -> None:
         ]
 
 
+def test_P1_no_two_members_have_one_query_name() -> None:
+    """Metrics, failures and dead letters have the name, and a session starts no second query of one name."""
+    declared = [("late", 2), ("late-1", 1), ("late-1", 3), ("late-1-0", 1)]
+    for instance in ("board", "board-1"):
+        names = [
+            processor_of(_changed("name", to=name) | {"replicas": replicas}).query_name(instance, member)
+            for name, replicas in declared
+            for member in range(replicas)
+        ]
+        assert len(set(names)) == len(names)
+
+
 def test_P1_state_that_cannot_be_shared_rejects_replicas() -> None:
     document = _changed("replicas", to=3)
     assert _problems(document) == []
