@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
+from streamgroups.coordination.reset_protocol import members_group_of
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.added_partitions import OnAddedPartitions
@@ -161,7 +162,7 @@ class Processor:
 
     >>> flights = Processor("late-flights", Source("prod", {"subscribe": "flights"}))
     >>> flights.group_id("board"), flights.transactional_id("board", 1)
-    ('board.late-flights', 'streamgroups-board.late-flights-1')
+    ('board.late-flights', 'streamgroups-board.late-flights-1.streamgroups')
     """
 
     name: str
@@ -197,9 +198,18 @@ class Processor:
         group_id = self.group_id(instance)
         return group_id if self.replicas == 1 else f"{group_id}/{member}"
 
-    def transactional_id(self, instance: str = DEFAULT_INSTANCE, member: int = 0) -> str:
-        """Returns the transactional id of a member: it fences the killed run of the same member, with any checkpoint."""
-        return f"streamgroups-{self.group_id(instance)}-{member}"
+    def transactional_id(self, instance: str = DEFAULT_INSTANCE, member: int = 0, part: str = "") -> str:
+        """Returns the transactional id of a member: it fences the killed run of the same member, with any checkpoint.
+
+        The id of an exclusive query contains its group, which can have any name except that of a metadata group. This id ends as
+        one, so both differ.
+
+        Args:
+            instance: the instance.
+            member: the number of the member.
+            part: distinguishes the transactions of one query, such as ``-letters``.
+        """
+        return "streamgroups-" + members_group_of(f"{self.group_id(instance)}-{member}{part}")
 
     def check_member(self, member: int) -> None:
         """Rejects a member outside the replicas.

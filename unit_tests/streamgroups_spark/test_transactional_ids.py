@@ -10,6 +10,7 @@ import pytest
 
 from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.errors import SinkUnreachable
+from streamgroups.processors.processor import Processor, Source
 from streamgroups_kafka.dlq.redriving import redrive_id
 from streamgroups_kafka.instances.entry_writers import manager_id
 from streamgroups_spark.sinks.batch_info import BatchInfo
@@ -66,6 +67,17 @@ def test_X3_no_group_has_the_id_of_dead_letters() -> None:
     assert of_letters != transactional_id_of("orders-letters")
     assert of_letters == transactional_id_of("orders.streamgroups.letters")
     assert is_metadata_group("orders.streamgroups.letters")
+
+
+@pytest.mark.parametrize("part", ["", "-letters"])
+def test_X3_no_group_has_the_id_of_a_member_of_a_processor(part: str) -> None:
+    """The exclusive group local.late-1 could have the name of a member."""
+    late = Processor("late", Source("prod", {}), replicas=2)
+    of_member = late.transactional_id(member=1, part=part)
+    assert of_member != transactional_id_of(f"local.late-1{part}")
+    assert of_member != letters_transactional_id([f"local.late-1{part}"])
+    assert is_metadata_group(of_member.removeprefix(transactional_id_of("")))
+    assert of_member.startswith(transactional_id_of("local.late")), "an ACL of the prefix permits it"
 
 
 @pytest.mark.parametrize("id_of", [manager_id, redrive_id])

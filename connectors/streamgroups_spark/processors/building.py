@@ -178,18 +178,18 @@ class _SparkWriter(DataStreamWriter):
         return super().start(*arguments, **settings)
 
 
-def sink_of(run: Run, sink: Sink, suffix: str) -> Any:
+def sink_of(run: Run, sink: Sink, part: str) -> Any:
     """Returns the sink of ``sg``.
 
     Args:
         run: the run.
         sink: the sink of the processor.
-        suffix: the end of the transactional id.
+        part: distinguishes the transactional ids of the sinks of a processor.
     """
     arguments = arguments_of(f"{sink.kind.value}_sink", sink.arguments, run.loader)
     if sink.kind is SinkKind.KAFKA:
         if sink.exactly_once:
-            arguments["transactional_id"] = run.processor.transactional_id(run.instance, run.member) + suffix
+            arguments["transactional_id"] = run.processor.transactional_id(run.instance, run.member, part)
     else:
         arguments.pop("delivery", None)
     module, name = _SINKS[sink.kind]

@@ -63,7 +63,7 @@ def _problems(document: Any) -> list[str]:
 def test_P1_a_processor_has_the_parts_of_its_file() -> None:
     flights = processor_of(FLIGHTS)
     assert (flights.group_id(), flights.group_id("board")) == ("local.late-flights", "board.late-flights")
-    assert flights.transactional_id("board", 2) == "streamgroups-board.late-flights-2"
+    assert flights.transactional_id("board", 2) == "streamgroups-board.late-flights-2.streamgroups"
     assert [type(step) for step in flights.steps] == [FunctionCall, Sql, UserFunction, FunctionCall]
     assert flights.sink is not None
     assert (flights.sink.kind, flights.delivery, flights.membership) == (SinkKind.POSTGRES, "exactly-once", "shared")
