@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -297,7 +298,7 @@ def test_P1_no_two_members_have_one_query_name() -> None:
     declared = [("late", 2), ("late-1", 1), ("late-1", 3), ("late-1-0", 1)]
     for instance in ("board", "board-1"):
         names = [
-            processor_of(_changed("name", to=name) | {"replicas": replicas}).query_name(instance, member)
+            replace(processor_of(FLIGHTS), name=name, replicas=replicas).query_name(instance, member)
             for name, replicas in declared
             for member in range(replicas)
         ]
