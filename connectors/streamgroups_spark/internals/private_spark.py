@@ -175,6 +175,26 @@ def analyzed_plan(df: DataFrame) -> Any:
     return in_jvm._jdf.queryExecution().analyzed()
 
 
+@contextmanager
+def view_of(df: DataFrame, name: str) -> Iterator[None]:
+    """The rows of a DataFrame are a temporary view of its session for the time of a block.
+
+    A temporary view of the user with this name exists again after the block. It is the same object, so its text is not lost, and
+    a cached view remains cached. The public methods would replace or drop its cached rows.
+    """
+    in_jvm: Any = df
+    views = in_jvm.sparkSession._jsparkSession.sessionState().catalog()
+    before = views.getRawTempView(name)
+    views.dropTempView(name)
+    try:
+        df.createOrReplaceTempView(name)
+        yield
+    finally:
+        views.dropTempView(name)
+        if before.isDefined():
+            views.createTempView(name, before.get(), True)
+
+
 def checkpoint_of(query: StreamingQuery) -> str:
     """Returns the checkpoint of a query, as Spark has resolved it."""
     in_jvm: Any = query

@@ -24,6 +24,7 @@ from streamgroups_spark.decoding.decode_encode import decode, encode
 from streamgroups_spark.dlq.safely import safely
 from streamgroups_spark.event_time.with_event_time import with_event_time
 from streamgroups_spark.frames.columns import column, delay_ms_of
+from streamgroups_spark.internals.private_spark import view_of
 from streamgroups_spark.joins.join import join
 from streamgroups_spark.processors.user_functions import Loader, transformed
 from streamgroups_spark.state.chains import results_before
@@ -177,18 +178,14 @@ def _with_watermark(
 
 
 def _selected(text: str, df: DataFrame) -> DataFrame:
-    spark = df.sparkSession
-    with _views:
-        df.createOrReplaceTempView(_INPUT)
+    with _views, view_of(df, _INPUT):
         try:
-            found = spark.sql(text)
+            found = df.sparkSession.sql(text)
         except Exception as e:
             raise InvalidOption(
                 f"Spark rejects the SQL: {str(e).strip().splitlines()[0]}",
                 remedy=f"Columns of input: {', '.join(df.columns)}.",
             ) from e
-        finally:
-            spark.catalog.dropTempView(_INPUT)
     if df.isStreaming and not found.isStreaming:
         raise InvalidOption("The SQL does not read the rows of the step before.", remedy="Write SELECT ... FROM input.")
     return found
