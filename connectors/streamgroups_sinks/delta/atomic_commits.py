@@ -8,6 +8,7 @@ it commits with ``If-None-Match``, also with ``AWS_S3_ALLOW_UNSAFE_RENAME``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from streamgroups.errors import InvalidOption
 
@@ -19,30 +20,38 @@ _UNSAFE = {
     "aws_conditional_put": frozenset({"disabled"}),
     "conditional_put": frozenset({"disabled"}),
 }
-#: The options that deltalake reads from the environment.
-_OF_ENVIRONMENT = frozenset({"mount_allow_unsafe_rename", "aws_conditional_put"})
+#: The options that deltalake reads from the environment, for local file systems and for object stores.
+_OF_ENVIRONMENT = {True: "mount_allow_unsafe_rename", False: "aws_conditional_put"}
+#: With a lock, a store needs no conditional writes.
+_LOCKS = frozenset({"aws_s3_locking_provider", "s3_locking_provider"})
 
 
-def check_atomic_commits(options: Mapping[str, object], environment: Mapping[str, str] | None = None) -> None:
+def check_atomic_commits(
+    options: Mapping[str, object], environment: Mapping[str, str] = MappingProxyType({}), *, is_local: bool = False
+) -> None:
     """Rejects options without atomic commits.
 
     Args:
         options: the storage options. Other values than texts are ignored.
-        environment: the environment of the process that connects; ``None`` if it is another process.
+        environment: the environment of the process that connects; empty if it is another process.
+        is_local: whether the table is in a local file system. Only its variables of the environment have an effect.
 
     Raises:
         InvalidOption: for the first such option.
 
-    >>> check_atomic_commits({"AWS_CONDITIONAL_PUT": "etag", "AWS_S3_LOCKING_PROVIDER": "dynamodb"})
+    >>> check_atomic_commits({"AWS_CONDITIONAL_PUT": "disabled", "AWS_S3_LOCKING_PROVIDER": "dynamodb"})
     >>> check_atomic_commits({"MOUNT_ALLOW_UNSAFE_RENAME": "true"})
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: The storage option MOUNT_ALLOW_UNSAFE_RENAME=true of deltalake allows a commit to replace \
 another one, whose rows and positions would be lost. Remove it. Use a file system with atomic renames, or an object store \
 with conditional writes.
     """
-    in_environment = {name: it for name, it in (environment or {}).items() if name.lower() in _OF_ENVIRONMENT}
+    in_environment = {name: it for name, it in environment.items() if name.lower() == _OF_ENVIRONMENT[is_local]}
+    is_locked = not _LOCKS.isdisjoint(name.lower() for name in (*options, *environment))
     for found, where in ((options, "storage option"), (in_environment, "environment variable")):
         for name, value in found.items():
+            if is_locked and name.lower().endswith("conditional_put"):
+                continue
             if isinstance(value, str) and value.strip().lower() in _UNSAFE.get(name.lower(), ()):
                 raise InvalidOption(
                     f"The {where} {name}={value} of deltalake allows a commit to replace another one, whose rows and positions "

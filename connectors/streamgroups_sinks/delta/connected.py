@@ -17,6 +17,7 @@ from streamgroups.connections.variants import DeltaConnection
 from streamgroups.errors import InvalidOption
 from streamgroups.location_uris import path_or_url
 from streamgroups_sinks.delta.atomic_commits import check_atomic_commits
+from streamgroups_sinks.delta.store import local_path
 
 
 def named_connection(connection: str | DeltaConnection, explicit: Mapping[str, str]) -> DeltaConnection:
@@ -65,12 +66,13 @@ def address_in(connection: DeltaConnection, uri: str) -> str:
     return f"{location.rstrip('/')}/{path}"
 
 
-def storage_options_of(connection: DeltaConnection | None, explicit: Mapping[str, str]) -> Mapping[str, str]:
+def storage_options_of(connection: DeltaConnection | None, explicit: Mapping[str, str], uri: str) -> Mapping[str, str]:
     """Returns the storage options with their secrets, in the process that connects.
 
     Args:
         connection: the connection; ``None`` without one.
         explicit: the argument ``storage_options``.
+        uri: the address of the table, or of the directory.
 
     Raises:
         InvalidOption: if a secret cannot be resolved here, or commits would not be atomic.
@@ -79,5 +81,5 @@ def storage_options_of(connection: DeltaConnection | None, explicit: Mapping[str
     if connection is not None:
         here, merged = resolver(), with_explicit(connection, connection.storage_options, explicit)
         options = {name: resolved(it, connection.name, name, here) for name, it in merged.items()}
-    check_atomic_commits(options, os.environ)
+    check_atomic_commits(options, os.environ, is_local=local_path(uri) is not None)
     return options

@@ -31,7 +31,7 @@ def probe_location(connection: DeltaConnection, tables: Sequence[str], *, writes
         InvalidOption: if a secret cannot be resolved, or a table is outside the location.
         StreamGroupsError: if the store does not respond, or rejects the login.
     """
-    options = dict(storage_options_of(connection, {}))
+    options = dict(storage_options_of(connection, {}, connection.location))
     location = connection.location
     addresses = {table: address_in(connection, table) for table in tables}
     with translating("reading", location, lambda: tuple(options.values())):

@@ -121,7 +121,7 @@ class DeltaSink:
         assert not isinstance(self.connection, str), "the constructor replaces the name"
         return Target(
             self.uri,
-            storage_options_of(self.connection, self.storage_options),
+            storage_options_of(self.connection, self.storage_options, self.uri),
             self.partition_by,
             self.create_table,
             self.schema_evolution,

@@ -26,7 +26,7 @@ def test_X2_an_option_without_atomic_commits_is_rejected(name: str, value: str) 
     with pytest.raises(InvalidOption, match=f"storage option {name}={value} .* would be lost"):
         DeltaSink(connection=lake, uri="flights")
     with pytest.raises(InvalidOption, match="would be lost"):
-        storage_options_of(lake, {})
+        storage_options_of(lake, {}, lake.location)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,23 @@ def test_X2_the_environment_of_the_driver_is_checked_where_it_commits(monkeypatc
     monkeypatch.setenv("MOUNT_ALLOW_UNSAFE_RENAME", "true")
     with pytest.raises(InvalidOption, match="environment variable MOUNT_ALLOW_UNSAFE_RENAME=true"):
         assert sink._target
+
+
+@pytest.mark.parametrize(
+    ("uri", "name", "value"),
+    [
+        ("s3://bucket/flights", "MOUNT_ALLOW_UNSAFE_RENAME", "true"),
+        ("/data/flights", "AWS_CONDITIONAL_PUT", "disabled"),
+    ],
+)
+def test_X2_a_variable_for_another_kind_of_store_is_accepted(
+    uri: str, name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = DeltaSink(uri=uri)
+    monkeypatch.setenv(name, value)
+    assert sink._target.storage_options == {}
+
+
+def test_X2_a_store_with_a_lock_needs_no_conditional_writes() -> None:
+    options = {"conditional_put": "disabled", "AWS_S3_LOCKING_PROVIDER": "dynamodb"}
+    assert DeltaSink(uri="s3://bucket/flights", storage_options=options)._target.storage_options == options
