@@ -250,7 +250,12 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
         SinkRejected,
         "If a publication contains the table, set its replica identity, or add a primary key; then restart the query.",
     ),
-    "HV00N": (SinkUnreachable, "Check that the server of the foreign table runs; then try again."),
+    **dict.fromkeys(
+        ("HV00N", "HV000", "HV001", "HV014"),
+        (SinkUnreachable, "Check that the server of the foreign table runs; then try again."),
+    ),
+    # An object in use, and a value of an enum that another transaction has added.
+    **dict.fromkeys(("55006", "55P04"), (SinkUnreachable, "Another transaction prevents this one; try again.")),
     "22": (RecordRejected, "Filter out such records, correct the value in the query, or alter the column's type."),
     "21": (RecordRejected, "Use a key whose values the table's unique index compares in the same way as the sink."),
     "44": (RecordRejected, "Filter out such records."),
