@@ -102,7 +102,13 @@ def test_a_longer_throttle_is_named_and_the_other_responses_arrive(network: Netw
 class Brokers:
     """A topic with partition 0 on broker 0 and all others on broker 1, which does not respond to some requests."""
 
-    def __init__(self, unanswered: int = 0, max_request_bytes: int = 100 << 20) -> None:
+    def __init__(
+        self,
+        unanswered: int = 0,
+        max_request_bytes: int = 100 << 20,
+        failure: Exception = kafka.errors.KafkaConnectionError("closed"),  # noqa: B008
+    ) -> None:
+        self.failure = failure
         self.unanswered, self.max_request_bytes, self.written = unanswered, max_request_bytes, list[int]()
 
     def once(self, what: str, request: Callable[..., Any], *args: object) -> Any:
@@ -122,7 +128,7 @@ class Brokers:
             self.written += batches
             if (node == 1 and self.unanswered) or sum(map(len, batches.values())) > self.max_request_bytes:
                 self.unanswered = max(0, self.unanswered - 1)
-                failure = kafka.errors.KafkaConnectionError("closed")
+                failure = self.failure
                 continue
             written = [SimpleNamespace(index=it, error_code=0) for it in batches]
             responses[node] = SimpleNamespace(responses=[SimpleNamespace(name="flights", partition_responses=written)])
@@ -160,6 +166,16 @@ def test_requests_become_smaller_if_a_broker_closes_the_connection(monkeypatch: 
     batches = [EncodedBatch(p, 0, 1, 0, bytes(900_000)) for p in range(1, 20)]
     assert writer.write("flights", batches) == []
     assert brokers.written[-19:] == list(range(1, 20)), "one after the other"
+    assert writer._max_request_bytes == 1 << 20
+
+
+@pytest.mark.parametrize("failure", [kafka.errors.NodeNotReadyError("back-off"), ThrottledError(9)])
+def test_other_failures_do_not_make_requests_smaller(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers(unanswered=3, failure=failure)
+    monkeypatch.setattr("streamgroups_kafka.transactions.transaction_requests.AdminSession", lambda *_, **__: brokers)
+    writer = TransactionWriter(CONFIG, None)
+    assert writer.write("flights", [EncodedBatch(1, 0, 1, 0, b"batch")]) == []
+    assert writer._max_request_bytes == 16 << 20
 
 
 def test_a_throttled_fetch_has_no_records_and_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

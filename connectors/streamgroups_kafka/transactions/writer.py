@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kafka.errors import KafkaConnectionError
+
 from streamgroups.errors import StreamGroupsError, TransactionFailed
 from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups_kafka.client.config import ClientConfig
@@ -43,8 +45,9 @@ _PRODUCE_TIMEOUT_MS = 30_000
 #: The slowest connection that a request can use without a timeout.
 _SLOWEST_BYTES_PER_S = 500_000
 #: The maximum size of a request at first. Brokers accept up to 100 MiB (``socket.request.max.bytes``), others less. They close the
-#: connection without a response to a larger request. So after each failure the size is halved, down to one batch.
-_MAX_REQUEST_BYTES = 16 << 20
+#: connection without a response to a larger request. So after a closed connection the size is halved. With the minimum most
+#: requests still contain one batch only, if a batch has its usual size.
+_MAX_REQUEST_BYTES, _MIN_REQUEST_BYTES = 16 << 20, 1 << 20
 
 _Pending = dict[TopicPartition, deque[EncodedBatch]]
 _SIZES = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
@@ -201,7 +204,8 @@ class TransactionWriter(TransactionSession):
             affected = [tp for tps in rejected.values() for tp in tps]
             self._judge(Step.PRODUCE, rejected, self._to(affected), topic=affected[0].topic)
         if failure is not None:
-            self._max_request_bytes //= 2
+            if isinstance(failure, KafkaConnectionError):
+                self._max_request_bytes = max(_MIN_REQUEST_BYTES, self._max_request_bytes // 2)
             self._raise(self._session.translated(failure, Step.PRODUCE.value))
 
     def _request(self, heads: Mapping[TopicPartition, EncodedBatch]) -> Any:
