@@ -35,8 +35,9 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         spark: the session.
         parallelism: the number of tasks that can run at once. A batch has at most this number of tasks, unless an
             option requires more. ``sg.exactly_once`` and ``sg.write`` write to Kafka with at most this number of tasks.
-            Default: ``spark.sparkContext.defaultParallelism`` when a query or a write starts, or the cores of the server
-            with Spark Connect. With ``spark.dynamicAllocation.enabled`` this counts only the executors at that moment.
+            Default: ``spark.sparkContext.defaultParallelism`` when a query starts, and for a query with output to Kafka when
+            ``sg.exactly_once`` is called; or the cores of the server with Spark Connect. With
+            ``spark.dynamicAllocation.enabled`` this counts only the executors at that moment.
         clock: for tests: returns the time of windows by processing time and of idle timeouts, in milliseconds since the
             epoch. It is pickled. Queries that start later use it. Default: the clock of the machine.
             ``streamgroups_testkit.controlled_clock`` sets one.

@@ -103,7 +103,7 @@ def parallelism_of(spark: SparkSession) -> int:
     have more tasks.
     """
     given = spark.conf.get(_PARALLELISM, None)
-    return spark.sparkContext.defaultParallelism if given in (None, _OF_SPARK) else int(str(given))
+    return default_parallelism(spark.sparkContext) if given in (None, _OF_SPARK) else int(str(given))
 
 
 def default_parallelism(context: SparkContext) -> int:

@@ -40,7 +40,9 @@ class RunProgress:
         self._needs_offsets = retention is not None and retention < DEFAULT_RETENTION
 
     def poll(self) -> None:
-        """Reads the offsets at the beginning of the first run, which Spark reads from the checkpoint after the start."""
+        """Reads the offsets at the beginning of the first run, which Spark reads from the checkpoint after the start. With a new
+        checkpoint these are the offsets after the first batch: a failure of the second one counts as one without progress.
+        """
         if not self._before:
             self._before = self._committed()
 
