@@ -27,6 +27,7 @@ from streamgroups_kafka.client.private_kafka_python import (
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.transaction_errors import Step
 from streamgroups_kafka.transactions.transaction_requests import (
+    THROTTLE_TIMEOUT_S,
     Coordinator,
     CoordinatorOf,
     OpenTransaction,
@@ -46,6 +47,7 @@ class Transactions(TransactionSession):
         transactional_id: the identity of the writer. A new run of the query uses the same id and fences the old run.
         timeout_ms: how long a transaction may stay open before the broker aborts it, in milliseconds.
         retry_timeout_s: how long a request is retried, in seconds.
+        throttle_timeout_s: how long a request waits while a quota throttles this user, in seconds.
 
     Raises:
         InvalidOption: if the transactional id is empty, or the configuration is invalid.
@@ -54,13 +56,21 @@ class Transactions(TransactionSession):
     """
 
     def __init__(
-        self, config: ClientConfig, transactional_id: str, *, timeout_ms: int = 60_000, retry_timeout_s: float = 30.0
+        self,
+        config: ClientConfig,
+        transactional_id: str,
+        *,
+        timeout_ms: int = 60_000,
+        retry_timeout_s: float = 30.0,
+        throttle_timeout_s: float = THROTTLE_TIMEOUT_S,
     ) -> None:
         if not transactional_id:
             raise InvalidOption(
                 "The transactional id is empty.", remedy="Set a different one for each query that writes."
             )
-        super().__init__(config, transactional_id, retry_timeout_s=retry_timeout_s)
+        super().__init__(
+            config, transactional_id, retry_timeout_s=retry_timeout_s, throttle_timeout_s=throttle_timeout_s
+        )
         self._transactional_id, self._timeout_ms = transactional_id, timeout_ms
         self._coordinator = Coordinator(CoordinatorOf.TRANSACTION, transactional_id)
         self._last: OpenTransaction | None = None

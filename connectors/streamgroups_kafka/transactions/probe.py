@@ -24,7 +24,9 @@ def probe_transaction(config: ClientConfig, transactional_id: str) -> CheckResul
         transactional_id: its id. A running transaction of this id is fenced.
     """
     try:
-        with closing(Transactions(config, transactional_id, retry_timeout_s=_TIMEOUT_S)) as transactions:
+        with closing(
+            Transactions(config, transactional_id, retry_timeout_s=_TIMEOUT_S, throttle_timeout_s=_TIMEOUT_S)
+        ) as transactions:
             transactions.abort(transactions.begin())
     except InvalidOption as e:
         return problem("transactions", e.what, e.remedy)

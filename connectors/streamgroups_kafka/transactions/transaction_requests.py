@@ -28,8 +28,7 @@ from streamgroups_kafka.write.encoder import ProducerIdentity
 #: Most waits are for the completion of the previous transaction, which takes milliseconds.
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.01, 0.2
 #: How long a request waits while a quota throttles this user. The broker aborts a transaction before, after its own timeout.
-_THROTTLE_TIMEOUT_S = 900.0
-_USUAL_RETRY_S = 30.0
+THROTTLE_TIMEOUT_S = 900.0
 
 #: A broker that hangs keeps its connections. Other brokers replace it after ``broker.session.timeout.ms``, 9 seconds by default. So
 #: a request to it ends in time for another attempt, and any broker responds to a lookup at once. Larger requests have more time.
@@ -91,15 +90,20 @@ class TransactionSession:
     Args:
         config: the configuration of the client.
         transactional_id: the transactional id of the requests, for errors; ``None`` without a transaction.
-        retry_timeout_s: how long a request is retried, in seconds. If it is shorter than usual, a request does not wait for a quota
-            either.
+        retry_timeout_s: how long a request is retried, in seconds.
+        throttle_timeout_s: how long a request waits while a quota throttles this user, in seconds.
 
     Raises:
         StreamGroupsError: see :class:`~streamgroups_kafka.admin.connection.AdminSession`.
     """
 
     def __init__(
-        self, config: ClientConfig, transactional_id: str | None = None, *, retry_timeout_s: float = _USUAL_RETRY_S
+        self,
+        config: ClientConfig,
+        transactional_id: str | None = None,
+        *,
+        retry_timeout_s: float = 30.0,
+        throttle_timeout_s: float = THROTTLE_TIMEOUT_S,
     ) -> None:
         self._used_id = transactional_id
         self._retry_timeout_s = retry_timeout_s
@@ -107,7 +111,7 @@ class TransactionSession:
             config,
             timeout_s=retry_timeout_s,
             request_timeout_s=min(REQUEST_TIMEOUT_S, retry_timeout_s),
-            throttle_timeout_s=_THROTTLE_TIMEOUT_S if retry_timeout_s >= _USUAL_RETRY_S else retry_timeout_s,
+            throttle_timeout_s=throttle_timeout_s,
         )
         self._retrying = retrying(retry_timeout_s, every_s=_FIRST_WAIT_S, slowest_s=_MAX_WAIT_S, on=_TryAgainError)
         self._coordinators: dict[Coordinator, int] = {}
