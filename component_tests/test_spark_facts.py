@@ -271,6 +271,20 @@ def committed_offsets(ran: Ran) -> None:
     assert ran.in_jvm.sparkSession().conf().get(RETENTION) == str(DEFAULT_RETENTION)
 
 
+@fact("the definition of a temporary view can be taken out of a session and put back", "internals.private_spark")
+def views(ran: Ran) -> None:
+    ran.spark.sql("CREATE OR REPLACE TEMPORARY VIEW input AS SELECT 42 AS mine")
+    try:
+        with private_spark.view_of(ran.spark.range(2), "input"):
+            assert ran.spark.table("input").count() == 2
+        assert [row.mine for row in ran.spark.table("input").collect()] == [42]
+    finally:
+        ran.spark.catalog.dropTempView("input")
+    with private_spark.view_of(ran.spark.range(2), "input"):
+        pass
+    assert not ran.spark.catalog.tableExists("input")
+
+
 @fact("with a retention of 2 Spark keeps one report of progress, and with 1 none", "internals.kept_progress")
 def kept_progress(ran: Ran) -> None:
     assert [len(_progress_of_a_query(ran, it)) for it in (MIN_RETENTION, MIN_RETENTION - 1)] == [1, 0]
