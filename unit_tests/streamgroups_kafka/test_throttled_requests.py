@@ -112,7 +112,10 @@ class Brokers:
         self.unanswered, self.max_request_bytes, self.written = unanswered, max_request_bytes, list[int]()
 
     def once(self, what: str, request: Callable[..., Any], *args: object) -> Any:
-        return asyncio.run(request(*args))
+        try:
+            return asyncio.run(request(*args))
+        except kafka.errors.KafkaError as e:
+            raise self.translated(e, what) from None
 
     async def send(self, request: Any, node_id: int | None = None, timeout_s: float | None = None) -> Any:
         if type(request).__name__ == "InitProducerIdRequest":

@@ -17,7 +17,7 @@ from typing import Any
 from streamgroups.errors import BrokerUnreachable, StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.admin.batch_parser import AT_MAGIC, MAGIC, ParsedBatch, parse_batch
-from streamgroups_kafka.admin.connection import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession, ThrottledError
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.logs import ClientLog, client_log
 from streamgroups_kafka.client.messages import Flaw, warn_of_flaw
@@ -127,10 +127,7 @@ async def _fetch(session: AdminSession, config: ClientConfig, tp: TopicPartition
     session.check(answer.error_code, what, topic=tp.topic)
     if not answer.responses:
         # A quota throttles this user: the response is empty, and the next one has the records.
-        raise BrokerUnreachable(
-            f"{what}: a quota of the broker throttles this user for {answer.throttle_time_ms / 1000:.0f} s.",
-            remedy="Try again later, or raise the quota of this user or client id (kafka-configs.sh).",
-        )
+        raise ThrottledError(answer.throttle_time_ms / 1000)
     ((answered,),) = (t.partitions for t in answer.responses)
     session.check(answered.error_code, what, topic=tp.topic)
     return answered
