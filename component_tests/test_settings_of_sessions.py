@@ -28,6 +28,7 @@ from streamgroups_spark.sinks.letters.kafka_rejections import _size_bytes, with_
 from streamgroups_spark.sinks.sink_options import parse_sink
 from streamgroups_spark.source.columns import checked_schema
 from streamgroups_spark.source.source_options import parse
+from streamgroups_testkit.spark_sessions import changed_settings
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "airline", "subscribe": "flights"}
 AT = datetime(2026, 3, 8, 12, 30, tzinfo=timezone.utc)
@@ -38,15 +39,8 @@ Setter = Callable[[str, str], None]
 @pytest.fixture
 def set_conf(local_spark: SparkSession) -> Iterator[Setter]:
     """Sets a setting of the session for one test."""
-    before: dict[str, str] = {}
-
-    def set_to(name: str, value: str) -> None:
-        before.setdefault(name, str(local_spark.conf.get(name)))
-        local_spark.conf.set(name, value)
-
-    yield set_to
-    for name, value in before.items():
-        local_spark.conf.set(name, value)
+    with changed_settings(local_spark) as set_to:
+        yield set_to
 
 
 @pytest.fixture(params=["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"])

@@ -15,6 +15,7 @@ from pyspark.sql.types import TimestampType
 import streamgroups as sg
 from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import shared_options
+from streamgroups_testkit.spark_sessions import changed_settings
 
 AT_MS = int(datetime(2026, 3, 8, 12, 30, tzinfo=timezone.utc).timestamp()) * 1_000
 
@@ -22,15 +23,8 @@ AT_MS = int(datetime(2026, 3, 8, 12, 30, tzinfo=timezone.utc).timestamp()) * 1_0
 @pytest.fixture
 def set_conf(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
     """Sets a setting of the session for one test."""
-    before: dict[str, str] = {}
-
-    def set_to(name: str, value: str) -> None:
-        before.setdefault(name, str(spark.conf.get(name)))
-        spark.conf.set(name, value)
-
-    yield set_to
-    for name, value in before.items():
-        spark.conf.set(name, value)
+    with changed_settings(spark) as set_to:
+        yield set_to
 
 
 @pytest.fixture

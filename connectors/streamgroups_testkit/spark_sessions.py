@@ -13,7 +13,8 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +30,22 @@ STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 #: The creation of the class archive takes half a minute on two idle cores.
 _RETRY_TIMEOUT_S = 600
+
+
+@contextmanager
+def changed_settings(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+    """Yields a function that sets a setting of a session for the duration of the block."""
+    before: dict[str, str] = {}
+
+    def set_to(name: str, value: str) -> None:
+        before.setdefault(name, str(spark.conf.get(name)))
+        spark.conf.set(name, value)
+
+    try:
+        yield set_to
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def session_builder(name: str) -> SparkSession.Builder:
