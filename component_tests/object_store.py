@@ -87,6 +87,8 @@ class _Store:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        #: Whether it ignores ``If-None-Match``, as some stores with this interface do.
+        self.replaces = False
         #: When each object was written, in seconds since the epoch.
         self.written_s: dict[str, float] = {}
         self.parts: dict[str, dict[int, bytes]] = {}
@@ -101,7 +103,7 @@ class _Store:
     def put(self, key: str, body: bytes, *, only_new: bool) -> int:
         """Writes an object; returns the status."""
         with self.lock:
-            if only_new and key in self.objects:
+            if only_new and key in self.objects and not self.replaces:
                 return 412
             self.objects[key] = body
             self.written_s[key] = time.time()
@@ -344,10 +346,11 @@ class ObjectStore:
 
     Args:
         latency_ms: the delay of each response.
+        replaces: whether it ignores ``If-None-Match``.
     """
 
-    def __init__(self, latency_ms: int = 0) -> None:
-        command = [sys.executable, __file__, str(latency_ms)]
+    def __init__(self, latency_ms: int = 0, *, replaces: bool = False) -> None:
+        command = [sys.executable, __file__, str(latency_ms), *(["replaces"] if replaces else [])]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
         self._address = f"127.0.0.1:{int(self._process.stdout.readline())}"
@@ -424,6 +427,7 @@ class ObjectStore:
 
 if __name__ == "__main__":
     _Handler.latency_s = int(sys.argv[1]) / 1000
+    _Handler.store.replaces = "replaces" in sys.argv[2:]
     server = _Server(("127.0.0.1", 0), _Handler)
     sys.stdout.write(f"{server.server_address[1]}\n")
     sys.stdout.flush()

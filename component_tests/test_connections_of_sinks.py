@@ -100,6 +100,15 @@ def test_P3_a_test_of_a_database(postgres: str, password: Path) -> None:
     assert WRONG not in str(raised.value)
 
 
+def test_X2_a_store_without_conditional_writes_is_found() -> None:
+    with ObjectStore(replaces=True) as replacing:
+        lake = DeltaConnection("lake", f"s3://{BUCKET}/tables", replacing.storage_options)
+        found = probe_location(lake, [], writes=True)
+        assert not replacing.sizes
+    assert [(it.about, it.state.value) for it in found] == [("read", "ok"), ("write", "ok"), ("commit", "problem")]
+    assert "ignores If-None-Match" in found[2].what
+
+
 def test_P3_a_table_on_an_object_store(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = dict(store.storage_options)
     secret = options.pop("AWS_SECRET_ACCESS_KEY")
@@ -112,7 +121,9 @@ def test_P3_a_table_on_an_object_store(store: ObjectStore, tmp_path: Path, monke
     monkeypatch.setenv("STREAMGROUPS_CONFIG", str(config))
     monkeypatch.setenv("LAKE_SECRET", secret)
     lake = load_connections().typed("lake", DeltaConnection)
-    assert [it.state.value for it in probe_location(lake, [], writes=True)] == ["ok", "ok"]
+    tested = probe_location(lake, [], writes=True)
+    assert [(it.about, it.state.value) for it in tested] == [("read", "ok"), ("write", "ok"), ("commit", "ok")]
+    assert not store.sizes
     sink = pickle.loads(pickle.dumps(DeltaSink(connection="lake", uri="board/flights")))
     delta_tables.open_at(sink)
     delta_tables.write_batch(sink, 0, 1, pa.table({"id": [1, 2]}))
