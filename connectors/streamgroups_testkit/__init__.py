@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from streamgroups_testkit.reading import end_offsets as end_offsets
     from streamgroups_testkit.reading import read_committed as read_committed
     from streamgroups_testkit.reading import wait_until_group_is_empty as wait_until_group_is_empty
+    from streamgroups_testkit.schema_registry import FakeSchemaRegistry as FakeSchemaRegistry
     from streamgroups_testkit.session_queries import QueryInSession as QueryInSession
     from streamgroups_testkit.session_queries import running_query as running_query
     from streamgroups_testkit.spark_sessions import session_builder as session_builder
@@ -49,6 +50,7 @@ _PLACES = places(
         "streamgroups_testkit.queries": "QueryProcess all_records arrived_records exclusive_options shared_options",
         "streamgroups_testkit.reading": "ConsumedRecord committed_offsets describe_group end_offsets read_committed "
         "wait_until_group_is_empty",
+        "streamgroups_testkit.schema_registry": "FakeSchemaRegistry",
         "streamgroups_testkit.session_queries": "QueryInSession running_query",
         "streamgroups_testkit.spark_sessions": "session_builder",
         "streamgroups_testkit.waits": "wait_until",
