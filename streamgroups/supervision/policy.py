@@ -20,8 +20,10 @@ from streamgroups.errors import (
     InvalidOption,
     InvalidProcessor,
     LoginRejected,
+    MissingExtra,
     NotAuthorized,
     OffsetFormat,
+    PartitionsAdded,
     PositionsDiffer,
     ProgramMismatch,
     RecordRejected,
@@ -52,6 +54,8 @@ NEVER_PASS: frozenset[type[StreamGroupsError]] = frozenset(
         StateMissing,
         StateDamaged,
         StateMismatch,
+        PartitionsAdded,
+        MissingExtra,
     }
 )
 #: Before the first success these are mistakes in the settings. Later they can be maintenance of the cluster.
