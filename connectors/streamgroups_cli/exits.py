@@ -15,9 +15,11 @@ from streamgroups.errors import (
     InvalidCursor,
     InvalidOption,
     InvalidProcessor,
+    PartitionsAdded,
     PartlyDone,
     ProgramMismatch,
     StreamGroupsError,
+    UnknownSavepoint,
 )
 
 
@@ -25,13 +27,13 @@ class ExitCode(IntEnum):
     """The result of a command."""
 
     DONE = 0
-    #: An error, including an unreachable broker.
+    #: An error, including an unreachable broker, or a problem that a check has found.
     ERROR = 1
     #: The command line, a cursor in it, or a file that it names is invalid.
     USAGE = 2
     #: The command was valid and was rejected. Nothing was changed.
     REJECTED = 3
-    #: Some changes succeeded and some failed. The message lists them.
+    #: Some changes succeeded and some failed: the message lists them. Or a result is incomplete.
     PARTLY_DONE = 4
     #: An audit has found missing or double ranges.
     FINDINGS = 5
@@ -47,6 +49,8 @@ def exit_code(error: StreamGroupsError) -> ExitCode:
         case InvalidOption() | InvalidCursor() | InvalidProcessor():
             return ExitCode.USAGE
         case GroupRejected() | CheckpointRejected() | ProgramMismatch() | FencedMember() | CursorExpired():
+            return ExitCode.REJECTED
+        case PartitionsAdded() | UnknownSavepoint():
             return ExitCode.REJECTED
         case PartlyDone():
             return ExitCode.PARTLY_DONE

@@ -11,9 +11,9 @@ import pytest
 import typer
 
 from streamgroups._version import __version__
-from streamgroups.errors import DataLoss, StreamGroupsError
+from streamgroups.errors import DataLoss, PartitionsAdded, StreamGroupsError, UnknownSavepoint
 from streamgroups_cli.command_line import app
-from streamgroups_cli.exits import ExitCode
+from streamgroups_cli.exits import ExitCode, exit_code
 from streamgroups_cli.output import is_json_requested
 from unit_tests.cli_runner import CommandLine
 
@@ -125,3 +125,8 @@ def test_one_flag_means_one_thing_in_all_commands() -> None:
     assert {flag for flag, forms in seen.items() if len(forms) > 1} == {"-n", "-f"}
     for flag in ("--timeout", "--interval", "--window", "--wait", "--lease-timeout"):
         assert types[flag] == {"DURATION"}
+
+
+@pytest.mark.parametrize("error", [PartitionsAdded, UnknownSavepoint])
+def test_O2_a_command_that_changed_nothing_is_rejected(error: type[StreamGroupsError]) -> None:
+    assert exit_code(error("What happened.")) is ExitCode.REJECTED
