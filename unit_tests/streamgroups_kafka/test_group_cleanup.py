@@ -187,3 +187,15 @@ def test_a_clock_that_is_ahead_deletes_no_group_with_members(joins: str, monkeyp
     assert retention.sweep("flights") == []
     assert set(cluster.group_ids()) >= {"billing", members_group_of("billing")}
     assert cluster.committed("billing", [tp])[tp].next_offset == 3
+
+
+def test_G15_without_the_right_to_delete_an_unused_group_is_kept(
+    retention: group_cleanup.GroupRetention, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(topic_changes, "AdminClient", lambda _: Retention())
+    rejected = NotAuthorized("Group 'billing' could not be deleted.", remedy="Grant Delete on the group.")
+    monkeypatch.setattr(FakeAdmin, "delete_groups", lambda _admin, group_ids: dict.fromkeys(group_ids, rejected))
+    monkeypatch.setattr(retention, "_clock", FakeClock(1_000_000 + 86_400_000))
+    assert retention.sweep("flights", "billing") == []
+    assert "Unused group 'billing' is not deleted" in caplog.text
+    assert "Grant Delete on the group." in caplog.text

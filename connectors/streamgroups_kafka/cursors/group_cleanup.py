@@ -77,9 +77,16 @@ class GroupRetention:
         vanished = [r.group for r in readers if has_vanished(r, retention_ms, self._clock())]
         rejected = groups.delete_groups(vanished)
         for group, rejection in rejected.items():
-            if not isinstance(rejection, GroupRejected | UnknownGroup):
+            if isinstance(rejection, NotAuthorized):
+                logger.warning(
+                    "Unused group '%s' is not deleted: this user may not delete it. %s",
+                    printable(group),
+                    rejection.remedy,
+                )
+            elif isinstance(rejection, GroupRejected | UnknownGroup):
+                logger.info("Group '%s' is in use again, or was deleted: %s", printable(group), rejection)
+            else:
                 raise rejection
-            logger.info("Group '%s' is in use again, or was deleted: %s", printable(group), rejection)
         # If a response is lost, the repeated request finds no group.
         forgotten = [group for group in vanished if isinstance(rejected.get(group), UnknownGroup | None)]
         remaining = groups.delete_groups([name for group in forgotten for name in metadata_groups_of(group)])
