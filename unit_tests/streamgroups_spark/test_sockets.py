@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups_spark.bridge import sockets
 from streamgroups_spark.bridge.sockets import Server, call, unnamed
+from streamgroups_testkit.waits import wait_until
 
 KEY = b"shared key"
 #: The time of the wait for a process that hangs.
@@ -165,6 +167,65 @@ def test_a_server_listens_before_its_socket_has_the_name(path: Path, monkeypatch
         assert seen == [(False, True)]
         assert call(path, KEY, 1, 10) == 1
     assert list(path.parent.iterdir()) == []
+
+
+def test_a_socket_that_is_used_is_marked_as_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that clean directories of temporary files take a socket with this name for an unused one."""
+    monkeypatch.setattr(sockets, "_RENEW_S", SHORT_S)
+    with closing(Server(path, KEY, echo, 10)):
+        os.utime(path, (0, 0))
+        wait_until(lambda: path.stat().st_mtime > 0, "the socket is renewed")
+        assert call(path, KEY, 1, 10) == 1
+
+
+def test_a_socket_that_was_removed_is_created_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sockets, "_RENEW_S", SHORT_S)
+    with closing(Server(path, KEY, echo, 10)):
+        path.unlink()
+        wait_until(path.exists, "the socket is created again")
+        assert call(path, KEY, 1, 10) == 1
+    assert not path.exists()
+    assert "was created again" in caplog.text
+
+
+def test_a_server_whose_directory_was_removed_closes_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sockets, "_RENEW_S", SHORT_S)
+    (directory := path.parent / "session").mkdir()
+    server = Server(directory / "user", KEY, echo, 10)
+    (directory / "user").unlink()
+    directory.rmdir()
+    wait_until(lambda: bool(caplog.messages), "the problem is logged")
+    began_s = time.monotonic()
+    server.close()
+    assert not server._accepting.is_alive()
+    assert time.monotonic() - began_s < 5
+    assert len([it for it in caplog.records if it.levelname == "WARNING"]) == 1
+    assert "Restart the program" in caplog.text
+
+
+def test_a_server_without_free_file_descriptors_waits(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept, attempts = socket.socket.accept, list[float]()
+
+    def fail_at_first(listening: socket.socket) -> Any:
+        attempts.append(time.monotonic())
+        if len(attempts) <= 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listening)
+
+    server = Server(path, KEY, echo, 10)
+    with closing(server):
+        monkeypatch.setattr(socket.socket, "accept", fail_at_first)
+        assert call(path, KEY, 1, 10) == 1
+        wait_until(lambda: len(attempts) >= 3, "the server has failed")
+        assert call(path, KEY, 2, 10) == 2
+    assert attempts[2] - attempts[0] > 0.15
+    assert [it.levelname for it in caplog.records].count("WARNING") == 1
 
 
 def test_a_process_that_ends_without_close_removes_its_socket_but_its_fork_does_not(path: Path) -> None:

@@ -29,6 +29,10 @@ logger = logging.getLogger(__name__)
 #: Connections that a stopped process has not accepted yet.
 _BACKLOG = 128
 _CLOSE_TIMEOUT_S = 10.0
+#: How often a server renews its socket. Programs that clean ``/tmp`` remove files that were unused for days.
+_RENEW_S = 60.0
+#: The pause after a connection that could not be accepted, such as one without a free file descriptor.
+_PAUSE_S = 0.1
 
 
 class Server:
@@ -45,6 +49,7 @@ class Server:
     def __init__(self, path: Path, key: bytes, answer: Callable[[Any], Any], timeout_s: float) -> None:
         self._path, self._key, self._answer, self._timeout_s = path, key, answer, timeout_s
         self._closed = False
+        self._has_warned = False
         self._threads: list[Thread] = []
         self._listening = _listening_at(path)
         # A process that ends without ``close`` removes it. A fork of this process does not.
@@ -57,9 +62,7 @@ class Server:
         if self._closed:
             return
         self._closed = True
-        # Only a connection wakes a thread in ``accept``.
-        with suppress(OSError):
-            _connect(self._path, _CLOSE_TIMEOUT_S).close()
+        self._wake()
         deadline_s = time.monotonic() + _CLOSE_TIMEOUT_S
         # This thread adds the last request to the others.
         self._accepting.join(_CLOSE_TIMEOUT_S)
@@ -68,13 +71,27 @@ class Server:
         self._remove()
         self._listening.close()
 
+    def _wake(self) -> None:
+        """Wakes the thread in ``accept``. It accepts the connections before this one first."""
+        try:
+            _connect(self._path, _CLOSE_TIMEOUT_S).close()
+        except OSError:
+            # The path is gone, or this process has no free file descriptor. Connections before are lost.
+            with suppress(OSError):
+                self._listening.shutdown(socket.SHUT_RDWR)
+
     def _accept(self) -> None:
         while not self._closed:
             try:
                 # Not ``multiprocessing``'s listener: it would wait for the key of a process without a timeout.
                 connection = Connection(self._listening.accept()[0].detach())
+            except TimeoutError:
+                self._renew()
+                continue
             except OSError as e:
-                logger.debug("A connection failed: %s", e)
+                self._report(f"A connection to {self._path} failed: {e}.")
+                # The connection stays in the backlog, so the next attempt would fail at once.
+                time.sleep(_PAUSE_S)
                 continue
             thread = Thread(target=self._serve, args=(connection,), name="streamgroups-rpc-request", daemon=True)
             try:
@@ -84,6 +101,33 @@ class Server:
                 connection.close()
                 continue
             self._threads = [*(t for t in self._threads if t.is_alive()), thread]
+
+    def _renew(self) -> None:
+        """Marks the socket as used, or listens again if it was removed.
+
+        ``systemd-tmpfiles`` keeps sockets that listen, but knows them by the name that they had before (:func:`unnamed`).
+        """
+        try:
+            os.utime(self._path)
+        except FileNotFoundError:
+            try:
+                again = _listening_at(self._path)
+            except OSError as e:
+                self._report(
+                    f"The socket {self._path} was removed, and cannot be created again: {e}. Restart the program."
+                )
+                return
+            self._listening.close()
+            self._listening = again
+            logger.warning("The socket %s was removed, and was created again.", self._path)
+        except OSError as e:
+            logger.debug("The socket %s is not marked as used: %s", self._path, e)
+
+    def _report(self, problem: str) -> None:
+        """Logs the first problem as a warning. It can repeat several times a second."""
+        if not self._closed:
+            logger.log(logging.DEBUG if self._has_warned else logging.WARNING, "%s", problem)
+            self._has_warned = True
 
     def _serve(self, connection: Connection) -> None:
         with connection:
@@ -122,6 +166,7 @@ def _listening_at(path: Path) -> socket.socket:
     try:
         listening.bind(str(new))
         listening.listen(_BACKLOG)
+        listening.settimeout(_RENEW_S)
         new.rename(path)
     except OSError:
         listening.close()
