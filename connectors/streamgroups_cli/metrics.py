@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from streamgroups_admin.reports.exporter import AuditCollector
 
 _AUDIT_WINDOW = "1d"
+#: The longest time until a signal ends the command.
+_PIECE_S = 0.2
 
 Refresh: TypeAlias = Callable[[], StreamGroupsError | None]
 
@@ -212,7 +214,7 @@ def _refresh_until_stopped(repeated: Sequence[tuple[float, Refresh]]) -> None:
     record_signals(stopping)
     failed: set[int] = set()
     due_s = [time.monotonic() + pause_s for pause_s, _ in repeated]
-    while not stopping.wait(max(0.0, min(due_s) - time.monotonic())):
+    while not _is_set_before(min(due_s), stopping):
         i = due_s.index(min(due_s))
         pause_s, refresh = repeated[i]
         failure = refresh()
@@ -222,6 +224,13 @@ def _refresh_until_stopped(repeated: Sequence[tuple[float, Refresh]]) -> None:
         elif failure is None and i in failed:
             print_message("The cluster is reachable again.")
         failed = failed - {i} if failure is None else failed | {i}
+
+
+def _is_set_before(due_s: float, stopping: threading.Event) -> bool:
+    """Waits until a time. Not with ``Event.wait``: a signal can arrive while it holds the lock that the handler needs."""
+    while not stopping.is_set() and (left_s := due_s - time.monotonic()) > 0:
+        time.sleep(min(left_s, _PIECE_S))
+    return stopping.is_set()
 
 
 def dashboard_json() -> str:

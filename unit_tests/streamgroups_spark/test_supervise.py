@@ -134,6 +134,23 @@ def test_an_event_ends_the_wait_for_the_next_run_in_any_thread() -> None:
     assert outcomes == [SupervisedRun(stopped_by_signal=True, restarts=0)]
 
 
+def test_a_signal_does_not_wait_for_a_lock_that_the_wait_holds() -> None:
+    """``Event.wait`` holds it for moments, and the handler of a signal in one of them would wait for good."""
+
+    class Unwaited(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise AssertionError("The wait takes the lock of the event.")
+
+    def start() -> Any:
+        timer.start()
+        raise OSError("no such disk")
+
+    timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    policy = RestartPolicy(first_wait_ms=LONG_MS, max_backoff_ms=LONG_MS)
+    assert supervise(start, policy=policy, stop=Unwaited()).stopped_by_signal
+    timer.join()
+
+
 def test_other_threads_leave_signals_alone() -> None:
     handlers = []
     given_up = []

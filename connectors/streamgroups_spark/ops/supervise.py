@@ -148,8 +148,8 @@ class _Supervisor:
         return SupervisedRun(self._stop_requested.is_set(), max(0, self._runs - 1))
 
     def _sleep(self, seconds: float) -> None:
-        stop = self._stop_requested
-        wait_unless_stopping(seconds, stop.is_set, piece_s=_POLL_S, pause=stop.wait)
+        # Not ``Event.wait``: a signal can arrive while it holds the lock of the event, which the handler needs to set it.
+        wait_unless_stopping(seconds, self._stop_requested.is_set, piece_s=_POLL_S)
 
     def _run_once(self) -> Decision:
         run = _Run(self._clock(), self._progress)
@@ -264,8 +264,9 @@ def _recording_signals(stop_requested: threading.Event) -> Iterator[Callable[[],
     def record(_number: int, _frame: FrameType | None) -> None:
         nonlocal is_recorded
         is_recorded = True
-        stop_requested.set()
+        # A second signal then ends the process, whatever this one interrupts.
         restore()
+        stop_requested.set()
 
     def install() -> None:
         for number in _SIGNALS:
@@ -287,23 +288,20 @@ def _recording_signals(stop_requested: threading.Event) -> Iterator[Callable[[],
         restore()
 
 
-def wait_unless_stopping(
-    seconds: float, is_stopping: Callable[[], bool], *, piece_s: float, pause: Callable[[float], object] | None = None
-) -> bool:
+def wait_unless_stopping(seconds: float, is_stopping: Callable[[], bool], *, piece_s: float) -> bool:
     """Waits. Returns ``False`` as soon as the query is being stopped.
 
     Args:
         seconds: how long to wait.
         is_stopping: whether the query is being stopped. It is called after each piece.
         piece_s: the longest piece, in seconds.
-        pause: waits for one piece; by default ``time.sleep``.
 
     >>> wait_unless_stopping(0.01, lambda: False, piece_s=0.005), wait_unless_stopping(60, lambda: True, piece_s=0.001)
     (True, False)
     """
     until_s = time.monotonic() + seconds
     while (left_s := until_s - time.monotonic()) > 0:
-        (pause or time.sleep)(min(left_s, piece_s))
+        time.sleep(min(left_s, piece_s))
         if is_stopping():
             return False
     return True
