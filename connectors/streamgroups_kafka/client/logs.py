@@ -6,7 +6,8 @@ Used by every module that runs a client. The clients of one cluster share one :c
 - librdkafka writes about forty lines a second of each client to ``stderr``. The lines of members come here
   (confluent-kafka's ``logger``), delivered by their polls. Other clients do not poll. For them librdkafka's log is
   disabled (``log_level`` 0), and their failed requests are logged here.
-- kafka-python logs from its own threads. A filter redirects its lines about connections (:func:`take_over_logs`).
+- kafka-python logs from its own threads. A filter redirects its lines about connections (:func:`take_over_logs`). Another
+  one removes the messages of a login, which it logs with the password or token at the level ``DEBUG``.
 
 With ``kafka.log_level`` or ``kafka.debug``, all lines of librdkafka go to ``stderr``.
 
@@ -32,6 +33,10 @@ _OF_CONNECTIONS = frozenset({"FAIL", "ERROR", "REQTMOUT", "TIMEOUT", "RECONNECT"
 _CONNECTIONS = ""
 #: The loggers of kafka-python for connections.
 _KAFKA_PYTHONS = ("kafka.cluster", "kafka.net.connection", "kafka.net.inet", "kafka.net.manager", "kafka.net.transport")
+#: The loggers of kafka-python for messages of the protocol.
+_WITH_MESSAGES = ("kafka.net.connection", "kafka.protocol.parser")
+#: The names of kafka-python's classes for the messages of a login begin with them. The handshake has the mechanism only.
+_LOGINS = ("SaslAuthenticate", "SaslBytes")
 
 
 class ClientLog:
@@ -136,13 +141,31 @@ class _TakenOver(logging.Filter):
         return False
 
 
+class _WithoutLogins(logging.Filter):
+    """Drops the messages of logins, and the bytes of all messages, in the threads of this library.
+
+    The bytes have to be dropped without their content: the messages of a login with an old broker have no header. The records
+    with warnings and errors stay. They do not contain requests.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if _THREAD.log is None or record.levelno >= logging.INFO or not isinstance(record.args, tuple):
+            return True
+        return not any(isinstance(it, (bytes, bytearray)) or _is_of_login(it) for it in record.args)
+
+
+def _is_of_login(message: object) -> bool:
+    return type(message).__name__.startswith(_LOGINS)
+
+
 _TAKEN_OVER = _TakenOver()
+_WITHOUT_LOGINS = _WithoutLogins()
 
 
 def take_over_logs(log: ClientLog) -> None:
     """Redirects kafka-python's records about connections in the current thread to a log, until the thread ends.
 
-    The clients of several clusters can have one client id, and so threads of one name.
+    Records with a login are dropped. The clients of several clusters can have one client id, and so threads of one name.
 
     Args:
         log: the log of the cluster.
@@ -151,3 +174,5 @@ def take_over_logs(log: ClientLog) -> None:
     for name in _KAFKA_PYTHONS:
         # A second call has no effect.
         logging.getLogger(name).addFilter(_TAKEN_OVER)
+    for name in _WITH_MESSAGES:
+        logging.getLogger(name).addFilter(_WITHOUT_LOGINS)
