@@ -4,7 +4,7 @@ Used by ``embedded``. ``_ivy`` downloads the jars. The directory is
 ``(XDG_CACHE_HOME or ~/.cache)/streamgroups/kafka-<version>``. A rename creates it with its complete content, and a file
 lock prevents two processes from filling it concurrently. ``manifest.json`` contains the size and SHA-256 of every file
 after the download. The jars of the default release are compared with the SHA-256 in this package
-(``kafka-<version>.json``). Those of other releases are trusted at the first download. Source: KIP-631 (bootstrap
+(``kafka-<version>.json``), before any of them is executed. Those of other releases are trusted at the first download. Source: KIP-631 (bootstrap
 checkpoint), JEP 350 (class archive).
 """
 
@@ -70,27 +70,34 @@ def cache_root() -> Path:
     return (Path(base) if base else expanded("~/.cache", remedy="Set XDG_CACHE_HOME or HOME.")) / "streamgroups"
 
 
-def kafka_jars(version: str, fill: Callable[[Path, str], None]) -> KafkaJars:
+def kafka_jars(version: str, fetch: Callable[[Path, str], None], prepare: Callable[[KafkaJars], None]) -> KafkaJars:
     """Returns the jars of one Kafka release. They are downloaded once into the cache.
 
     Args:
         version: the release, such as ``4.1.2``.
-        fill: writes the jars and the bootstrap checkpoint of a release into an empty directory.
+        fetch: writes the jars of a release into an empty directory, and executes none of them.
+        prepare: writes the bootstrap checkpoint beside verified jars. It can execute them.
 
     Raises:
         EmbeddedBrokerError: if the cache cannot be written, or the download failed.
         InvalidOption: if the version is not supported.
     """
-    return cached_jars(f"kafka-{check_version(version)}", version, fill)
+    return cached_jars(f"kafka-{check_version(version)}", version, fetch, prepare)
 
 
-def cached_jars(name: str, version: str, fill: Callable[[Path, str], None]) -> KafkaJars:
+def cached_jars(
+    name: str,
+    version: str,
+    fetch: Callable[[Path, str], None],
+    prepare: Callable[[KafkaJars], None] = lambda jars: None,
+) -> KafkaJars:
     """Returns the verified jars of one directory of the cache. Fills it first if they are missing.
 
     Args:
         name: the name of the directory in the cache.
-        version: the version for ``fill`` and for the manifest.
-        fill: writes the jars into an empty directory.
+        version: the version for ``fetch`` and for the manifest.
+        fetch: writes the jars into an empty directory, and executes none of them.
+        prepare: writes other files beside verified jars. It can execute them.
 
     Raises:
         EmbeddedBrokerError: if the cache cannot be written, or the download failed.
@@ -103,7 +110,7 @@ def cached_jars(name: str, version: str, fill: Callable[[Path, str], None]) -> K
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with _locked(directory.parent / f"{name}.lock"):
-            return _filled(directory, version, fill)
+            return _filled(directory, version, fetch, prepare)
     except OSError as error:
         raise EmbeddedBrokerError(
             f"The cache {directory} cannot be written: {error}.",
@@ -120,7 +127,9 @@ def damage(directory: Path, version: str) -> str | None:
     return None
 
 
-def _filled(directory: Path, version: str, fill: Callable[[Path, str], None]) -> KafkaJars:
+def _filled(
+    directory: Path, version: str, fetch: Callable[[Path, str], None], prepare: Callable[[KafkaJars], None]
+) -> KafkaJars:
     """Fills the cache under the lock, unless another process has just filled it."""
     try:
         return verified(directory, version)
@@ -135,7 +144,7 @@ def _filled(directory: Path, version: str, fill: Callable[[Path, str], None]) ->
     work = Path(tempfile.mkdtemp(prefix=f".kafka-{version}-", dir=directory.parent))
     try:
         try:
-            fill(work, version)
+            fetch(work, version)
         except EmbeddedBrokerError as error:
             if not directory.exists():
                 raise
@@ -143,7 +152,10 @@ def _filled(directory: Path, version: str, fill: Callable[[Path, str], None]) ->
                 f"The cache {directory} is damaged ({damage}) and could not be downloaded again. {error.what}",
                 remedy=error.remedy,
             ) from error
-        _check_shipped(directory.name, {path.name: _sha256(path) for path in work.glob("*.jar")})
+        found = {path.name: _sha256(path) for path in work.glob("*.jar")}
+        _check_shipped(directory.name, found)
+        # Only now: a wrong mirror must not execute code.
+        prepare(KafkaJars(version, work, tuple(sorted(found))))
         write_manifest(work, version)
         if directory.exists():
             os.rename(directory, work.with_name(work.name + ".damaged"))

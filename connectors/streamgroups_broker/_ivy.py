@@ -12,12 +12,12 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
-from streamgroups_broker._cache import BOOTSTRAP_CHECKPOINT, cache_root
+from streamgroups_broker._cache import BOOTSTRAP_CHECKPOINT, KafkaJars, cache_root, kafka_jars
 from streamgroups_broker._java import Java
 from streamgroups_broker._properties import as_file, node_properties
 from streamgroups_broker._releases import is_kafka_3, release_properties
@@ -44,20 +44,28 @@ _EXCLUDED = (
 _LOG4J_1 = (("ch\\.qos\\.reload4j", ".*"), ("org\\.slf4j", "slf4j-(reload4j|log4j12)"))
 
 
-def fill(directory: Path, version: str, java: Java) -> None:
-    """Writes all jars of a Kafka release, and its bootstrap checkpoint, into an empty directory.
+def release_jars(version: str, java: Callable[[], Java]) -> KafkaJars:
+    """Returns the jars of a Kafka release and its bootstrap checkpoint. They are downloaded once into the cache.
 
     Args:
-        directory: an empty directory.
         version: the release.
-        java: the Java for Ivy and Kafka's StorageTool.
+        java: finds the Java for Ivy and Kafka's StorageTool, if the cache does not contain the release.
 
     Raises:
-        EmbeddedBrokerError: if PySpark has no Ivy, the repository is unreachable, or it does not contain the release.
+        EmbeddedBrokerError: if PySpark has no Ivy, the repository is unreachable, or it does not contain the release. Also
+            if its jars are not those that this package expects.
+        InvalidOption: if the version is not supported.
     """
+    return kafka_jars(
+        version,
+        lambda directory, version: _fetch_release(directory, version, java()),
+        lambda jars: write_bootstrap_checkpoint(jars, java()),
+    )
+
+
+def _fetch_release(directory: Path, version: str, java: Java) -> None:
     files = [f"{name}-{version}.jar" for name in ("kafka_2.13", "kafka-tools")]
     _retrieve(directory, ivy_module(version), java, files, f"Kafka {version}")
-    _write_bootstrap_checkpoint(directory, version, java)
 
 
 def fetch_exactly(directory: Path, coordinates: Sequence[str], java: Java) -> None:
@@ -233,21 +241,28 @@ def _ivy_jar() -> Path:
     return jars[-1]
 
 
-def _write_bootstrap_checkpoint(directory: Path, version: str, java: Java) -> None:
+def write_bootstrap_checkpoint(jars: KafkaJars, java: Java) -> None:
     """Formats a temporary directory with Kafka's StorageTool, and keeps the file that is equal for all clusters.
 
     A formatted directory contains two files: ``meta.properties`` (ids, plain text) and ``bootstrap.checkpoint`` (the
     features of the release, binary). With the latter in the cache, a node starts without a separate JVM for the format.
+
+    Args:
+        jars: the release. Only its jars are executed, and no other file in their directory.
+        java: the Java for the tool.
+
+    Raises:
+        EmbeddedBrokerError: if the tool fails.
     """
     with tempfile.TemporaryDirectory(prefix="streamgroups-format-") as work:
         log_dir, config = Path(work, "data"), Path(work, "server.properties")
-        properties = node_properties(1, [9092], [9093], log_dir, release_properties(version))
+        properties = node_properties(1, [9092], [9093], log_dir, release_properties(jars.version))
         config.write_text(as_file(properties), encoding="utf-8")
         printed = _run(
             [
                 java.executable,
                 "-cp",
-                f"{directory}/*",
+                jars.classpath,
                 "kafka.tools.StorageTool",
                 "format",
                 "-t",
@@ -263,7 +278,7 @@ def _write_bootstrap_checkpoint(directory: Path, version: str, java: Java) -> No
                 f"Kafka's StorageTool failed: {(printed.stdout + printed.stderr).strip()[-500:]}.",
                 remedy="Try another Kafka version.",
             )
-        shutil.copyfile(made, directory / BOOTSTRAP_CHECKPOINT)
+        shutil.copyfile(made, jars.bootstrap_checkpoint)
 
 
 def _run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:

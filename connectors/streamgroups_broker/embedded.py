@@ -13,9 +13,9 @@ from os import PathLike
 from pathlib import Path
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
-from streamgroups_broker import _ivy
-from streamgroups_broker._cache import KafkaJars, class_archive, kafka_jars
+from streamgroups_broker._cache import KafkaJars, class_archive
 from streamgroups_broker._data_dir import Cluster, DataDir
+from streamgroups_broker._ivy import release_jars
 from streamgroups_broker._java import Java, find_java
 from streamgroups_broker._jvm import NodeCommands, tool_command_line
 from streamgroups_broker._node import Node, await_ready
@@ -108,7 +108,7 @@ class EmbeddedKafka(RunsTools):
         if self._dir is not None:
             return
         java = self._java = find_java()
-        self._jars = kafka_jars(self._version, lambda directory, version: _ivy.fill(directory, version, java))
+        self._jars = release_jars(self._version, lambda: java)
         archive = class_archive(self._jars, java.version, self._record_classes)
         self._launch(DataDir(self._requested_dir), () if archive is None else (f"-XX:SharedArchiveFile={archive}",))
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from streamgroups_broker import _ivy
-from streamgroups_broker._cache import cache_root, kafka_jars
+from streamgroups_broker._cache import cache_root
+from streamgroups_broker._ivy import release_jars
 from streamgroups_broker._java import find_java
 from streamgroups_broker._jvm import TOOL_LOGGING, tool_command_line
 from streamgroups_broker._releases import main_class
@@ -90,7 +90,7 @@ def become_tool(tool: str, args: Sequence[str], bootstrap_servers: str, version:
     """
     name, *rest = tool_command(tool, args, bootstrap_servers)
     java = find_java()
-    jars = kafka_jars(version, lambda directory, version: _ivy.fill(directory, version, java))
+    jars = release_jars(version, lambda: java)
     command = tool_command_line(java, jars, _logging(), (main_class(name, version), *rest))
     os.execv(command[0], command)
 

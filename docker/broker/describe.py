@@ -11,8 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamgroups_broker._cache import kafka_jars
-from streamgroups_broker._ivy import fill
+from streamgroups_broker._ivy import release_jars
 from streamgroups_broker._java import find_java
 from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 from streamgroups_broker._tools import TOOLS
@@ -27,7 +26,7 @@ def describe(version: str) -> Iterator[str]:
     Raises:
         EmbeddedBrokerError: if the jars are not in the cache and the download failed.
     """
-    found = kafka_jars(version, lambda directory, release: fill(directory, release, find_java()))
+    found = release_jars(version, find_java)
     yield f"version {found.version}"
     for name in found.jars:
         yield f"jar {Path(found.directory, name)}"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
 from streamgroups_broker import _cache
-from streamgroups_broker._cache import cache_root, class_archive, kafka_jars
-from streamgroups_broker._ivy import ivy_settings
+from streamgroups_broker._cache import KafkaJars, cache_root, class_archive, kafka_jars
+from streamgroups_broker._ivy import ivy_settings, release_jars
+from streamgroups_broker._java import Java
 from streamgroups_broker._releases import check_version
 from unit_tests.no_home import remove_home
 
@@ -21,7 +24,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Filler:
-    """Stands for the network: counts the requests."""
+    """Stands for the network and for Kafka's StorageTool: counts the requests."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -33,12 +36,18 @@ class Filler:
         if self.offline:
             raise EmbeddedBrokerError("Kafka could not be fetched.", remedy="Set a mirror.")
         (directory / f"kafka_2.13-{version}.jar").write_bytes(b"broker")
-        (directory / "bootstrap.checkpoint").write_bytes(b"features")
+
+    def prepare(self, jars: KafkaJars) -> None:
+        jars.bootstrap_checkpoint.write_bytes(b"features")
+
+
+def _filled(fill: Filler) -> KafkaJars:
+    return kafka_jars("4.9.9", fill, fill.prepare)
 
 
 def test_it_is_filled_once(cache: Path) -> None:
     fill = Filler()
-    first, second = kafka_jars("4.9.9", fill), kafka_jars("4.9.9", fill)
+    first, second = _filled(fill), _filled(fill)
     assert first == second
     assert fill.calls == 1
     assert first.jars == ("kafka_2.13-4.9.9.jar", "partial.jar")
@@ -50,17 +59,17 @@ def test_nothing_appears_when_filling_fails(cache: Path) -> None:
     fill = Filler()
     fill.offline = True
     with pytest.raises(EmbeddedBrokerError, match="Set a mirror"):
-        kafka_jars("4.9.9", fill)
+        _filled(fill)
     assert [path.name for path in cache.parent.iterdir()] == ["kafka-4.9.9.lock"]
 
 
 @pytest.mark.parametrize("damage", [b"xroker", b"short", None])
 def test_a_damaged_jar_is_fetched_again(cache: Path, damage: bytes | None) -> None:
     fill = Filler()
-    kafka_jars("4.9.9", fill)
+    _filled(fill)
     jar = cache / "kafka_2.13-4.9.9.jar"
     jar.unlink() if damage is None else jar.write_bytes(damage)
-    kafka_jars("4.9.9", fill)
+    _filled(fill)
     assert fill.calls == 2
     assert jar.read_bytes() == b"broker"
     assert sorted(path.name for path in cache.parent.iterdir()) == ["kafka-4.9.9", "kafka-4.9.9.lock"]
@@ -68,20 +77,20 @@ def test_a_damaged_jar_is_fetched_again(cache: Path, damage: bytes | None) -> No
 
 def test_a_damaged_jar_without_network_is_named(cache: Path) -> None:
     fill = Filler()
-    kafka_jars("4.9.9", fill)
+    _filled(fill)
     (cache / "kafka_2.13-4.9.9.jar").write_bytes(b"xroker")
     fill.offline = True
     with pytest.raises(
         EmbeddedBrokerError, match=r"kafka_2\.13-4\.9\.9\.jar does not match its SHA-256.*again.*mirror"
     ):
-        kafka_jars("4.9.9", fill)
+        _filled(fill)
 
 
 def test_an_unreadable_manifest_counts_as_damage(cache: Path) -> None:
     fill = Filler()
-    kafka_jars("4.9.9", fill)
+    _filled(fill)
     (cache / "manifest.json").write_text("{")
-    kafka_jars("4.9.9", fill)
+    _filled(fill)
     assert fill.calls == 2
 
 
@@ -91,7 +100,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))
     assert cache_root() == file / "streamgroups"
     with pytest.raises(EmbeddedBrokerError, match="XDG_CACHE_HOME"):
-        kafka_jars("4.9.9", Filler())
+        _filled(Filler())
 
 
 @pytest.mark.parametrize("version", ["3.6.2", "latest", "4.1", "../4.9.9"])
@@ -101,7 +110,7 @@ def test_versions_that_cannot_be_embedded(version: str) -> None:
 
 
 def test_the_class_archive_is_recorded_once_per_java(cache: Path) -> None:
-    jars = kafka_jars("4.9.9", Filler())
+    jars = _filled(Filler())
     recorded: list[Path] = []
 
     def record(path: Path) -> None:
@@ -115,7 +124,7 @@ def test_the_class_archive_is_recorded_once_per_java(cache: Path) -> None:
 
 
 def test_a_java_that_records_no_archive_is_run_once(cache: Path) -> None:
-    jars = kafka_jars("4.9.9", Filler())
+    jars = _filled(Filler())
     requested: list[Path] = []
 
     def fail(path: Path) -> None:
@@ -134,20 +143,61 @@ def test_other_jars_than_those_shipped_are_rejected(cache: Path, monkeypatch: py
         EmbeddedBrokerError,
         match=r"kafka-4.9.9 are not those that streamgroups expects: kafka_2.13-4.9.9.jar, missing.jar, partial.jar.*STREAMGROUPS_MAVEN",
     ):
-        kafka_jars("4.9.9", Filler())
+        _filled(Filler())
     assert not cache.exists()
+
+
+_JARS = ("kafka_2.13", "kafka-tools", "other")
+#: Ivy writes jars, and any other program its arguments.
+_JAVA = """#!/bin/sh
+if [ "$1" = -jar ]; then
+    while [ "$1" != -retrieve ]; do shift; done
+    for name in kafka_2.13 kafka-tools other; do echo "$name" > "$(dirname "$2")/$name-VERSION.jar"; done
+else
+    echo "$@" > "EXECUTED"
+    while [ "$1" != -c ]; do shift; done
+    data=$(sed -n 's/^log.dirs=//p' "$2")
+    mkdir -p "$data" && touch "$data/bootstrap.checkpoint"
+fi
+"""
+
+
+def _java(directory: Path, version: str) -> tuple[Java, Path]:
+    java, executed = directory / "java", directory / "executed"
+    java.write_text(_JAVA.replace("VERSION", version).replace("EXECUTED", str(executed)))
+    java.chmod(0o700)
+    return Java(str(java), "17.0.15"), executed
+
+
+def test_jars_of_a_wrong_mirror_are_not_executed(tmp_path: Path) -> None:
+    java, executed = _java(tmp_path, _cache.DEFAULT_KAFKA_VERSION)
+    with pytest.raises(EmbeddedBrokerError, match=r"not those that streamgroups expects.*STREAMGROUPS_MAVEN"):
+        release_jars(_cache.DEFAULT_KAFKA_VERSION, lambda: java)
+    assert not executed.exists()
+
+
+def test_the_storage_tool_loads_the_checked_jars_only(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java, executed = _java(tmp_path, "4.9.9")
+    known = {f"{it}-4.9.9.jar": hashlib.sha256(f"{it}\n".encode()).hexdigest() for it in _JARS}
+    monkeypatch.setattr(_cache, "shipped_hashes", lambda name: known)
+    jars = release_jars("4.9.9", lambda: java)
+    assert jars.bootstrap_checkpoint.exists()
+    classpath = executed.read_text().split()[1].split(os.pathsep)
+    assert [Path(it).name for it in classpath] == [f"{it}-4.9.9.jar" for it in sorted(_JARS)]
 
 
 def test_a_cache_with_other_jars_than_those_shipped_is_fetched_again(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill = Filler()
-    kafka_jars("4.9.9", fill)
+    _filled(fill)
     known = {path.name: _cache._sha256(path) for path in cache.glob("*.jar")}
     (cache / "partial.jar").write_bytes(b"x")
     _cache.write_manifest(cache, "4.9.9")
     monkeypatch.setattr(_cache, "shipped_hashes", lambda name: known)
-    kafka_jars("4.9.9", fill)
+    _filled(fill)
     assert fill.calls == 2
     assert (cache / "partial.jar").read_bytes() == b"p"
 
@@ -164,7 +214,7 @@ def test_the_default_release_is_known_jar_by_jar() -> None:
 def test_jars_of_other_releases_are_trusted_on_first_use_which_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     fill = Filler()
     for _ in range(2):
-        kafka_jars("4.9.9", fill)
+        _filled(fill)
     assert [r.levelname for r in caplog.records if "are not verified" in r.getMessage()] == ["WARNING"]
 
 

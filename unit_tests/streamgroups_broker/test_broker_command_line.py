@@ -72,7 +72,7 @@ def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]
     (tmp_path / "streamgroups").mkdir()
     monkeypatch.delenv("STREAMGROUPS_BOOTSTRAP_SERVER", raising=False)
     monkeypatch.setattr(serving, "find_java", lambda: Java("/java", "17.0.15"))
-    monkeypatch.setattr(serving, "kafka_jars", lambda version, _fill: KafkaJars(version, tmp_path, ("a.jar",)))
+    monkeypatch.setattr(serving, "release_jars", lambda version, _java: KafkaJars(version, tmp_path, ("a.jar",)))
     monkeypatch.setattr(serving.os, "execv", execv)
     return replaced
 
