@@ -28,6 +28,8 @@ MIRROR_VARIABLE = "STREAMGROUPS_MAVEN_REPOSITORY"
 _LOG4J_BRIDGE = "2.25.3"
 _RESOLVE_TIMEOUT_S = 900.0
 _FORMAT_TIMEOUT_S = 120.0
+#: The login in a URL. A password can contain an ``@``.
+_LOGIN = re.compile(r"(?<=://)[^\s/?#]+@")
 
 # Kafka's tools depend on Kafka Connect with a web server, which is unused here. It is half of the download.
 _EXCLUDED = (
@@ -217,12 +219,18 @@ def could_not_fetch(what: str, printed: str) -> EmbeddedBrokerError:
 
 def _problems(printed: str) -> str:
     """Returns the missing modules, as Ivy printed them."""
+    printed = _without_logins(printed)
     problems = re.findall(r":: (\S+#\S+;\S+: .+?)\s*(?:::)?$", printed, re.MULTILINE)
     problems += re.findall(
         r"^\s*(?:Server access error.*|\S*(?:Host|Connect|Http|SSL)\w*Exception.*)$", printed, re.MULTILINE
     )
     named = "; ".join(dict.fromkeys(problem.strip() for problem in problems[:4]))
     return named or " | ".join(printed.strip().splitlines()[-5:]) or "Ivy printed nothing"
+
+
+def _without_logins(printed: str) -> str:
+    """Masks the logins of URLs: that of the mirror is in its URL, and Ivy prints it."""
+    return _LOGIN.sub("***@", printed)
 
 
 def _ivy_jar() -> Path:
@@ -275,7 +283,7 @@ def write_bootstrap_checkpoint(jars: KafkaJars, java: Java) -> None:
         made = log_dir / BOOTSTRAP_CHECKPOINT
         if printed.returncode != 0 or not made.is_file():
             raise EmbeddedBrokerError(
-                f"Kafka's StorageTool failed: {(printed.stdout + printed.stderr).strip()[-500:]}.",
+                f"Kafka's StorageTool failed: {_without_logins(printed.stdout + printed.stderr).strip()[-500:]}.",
                 remedy="Try another Kafka version.",
             )
         shutil.copyfile(made, jars.bootstrap_checkpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,9 +11,10 @@ import pytest
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
 from streamgroups_broker import EmbeddedKafka
-from streamgroups_broker._cache import cache_root
+from streamgroups_broker._cache import KafkaJars, cache_root
 from streamgroups_broker._data_dir import Cluster, DataDir
-from streamgroups_broker._ivy import could_not_fetch, ivy_module, ivy_settings
+from streamgroups_broker._ivy import could_not_fetch, ivy_module, ivy_settings, write_bootstrap_checkpoint
+from streamgroups_broker._java import Java
 from streamgroups_broker._node import port_in_use
 from streamgroups_broker._ports import free_ports, is_free, require_free
 from streamgroups_broker._properties import as_file, default_properties, node_properties
@@ -104,6 +106,31 @@ def test_a_failed_fetch_names_what_and_how_to_help() -> None:
     assert "org.apache.kafka#kafka_2.13;9.9.9: not found" in error.what
     assert "STREAMGROUPS_MAVEN_REPOSITORY" in error.remedy
     assert str(cache_root()) in error.remedy
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "\tServer access error at url https://ann:hunter2@maven.example/org/a.pom (java.io.IOException: 401)",
+        "java.net.UnknownHostException: https://ann:hun@ter2@maven.example",
+        "\n".join(["first", *["url=https://ann:hunter2@maven.example/org/a.pom is bad"] * 5]),
+        "\t\t:: org.a#b;1: not found in https://hunter2@maven.example",
+    ],
+)
+def test_a_failed_fetch_does_not_show_the_login_of_the_mirror(printed: str) -> None:
+    what = could_not_fetch("Kafka 9.9.9", printed).what
+    assert "https://***@maven.example" in what
+    assert not {"ann", "hunter2", "hun", "ter2"} & set(re.findall(r"\w+", what))
+
+
+def test_a_failed_storage_tool_does_not_show_the_login_of_the_mirror(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    # The last characters that are shown begin within the URL.
+    java.write_text(f"#!/bin/sh\necho https://ann:hunter2@maven.example{'x' * 470}\nexit 1\n")
+    java.chmod(0o700)
+    with pytest.raises(EmbeddedBrokerError, match="StorageTool failed") as raised:
+        write_bootstrap_checkpoint(KafkaJars("4.1.2", tmp_path, ()), Java(str(java), "17.0.15"))
+    assert "hunter2" not in str(raised.value)
 
 
 def test_a_port_in_use_is_named() -> None:
