@@ -80,11 +80,7 @@ def emit(
         indent = 2 if sys.stdout.isatty() else None
         print(json_text({"schema_version": SCHEMA_VERSION, **document()}, indent=indent))
     elif output is Output.yaml:
-        import yaml
-
-        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-        whole = {"schema_version": SCHEMA_VERSION, **document()}
-        yaml.dump(whole, sys.stdout, Dumper=dumper, sort_keys=False, allow_unicode=True)
+        print(yaml_text({"schema_version": SCHEMA_VERSION, **document()}), end="")
     elif output is Output.csv:
         print_csv(flat() if flat is not None else tables()[0])
     else:
@@ -115,14 +111,41 @@ def json_text(document: Mapping[str, Any], *, indent: int | None = None) -> str:
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
+def yaml_text(document: Mapping[str, Any]) -> str:
+    r"""Returns YAML in which every unprintable character is an escape.
+
+    >>> print(yaml_text({"group": "é"}) + yaml_text({"group": "é\u202e"}), end="")
+    group: é
+    group: "\xE9\u202E"
+    """
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=True)
+    if text.replace("\n", "").isprintable():
+        return text
+    # PyYAML escapes control characters, but not those that change the direction of a text.
+    escaped: str = yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=False)
+    return escaped
+
+
 def print_csv(table: Table, *, headed: bool = False) -> None:
     """Prints one line of names (unless it was printed before) and one line per row (RFC 4180, with line feeds)."""
     if not headed:
         print(csv_line(column.name for column in table.columns))
-    # A program receives every cell unchanged. A terminal must not interpret control characters.
-    rows: Iterable[Sequence[Cell]] = table.rows
+    print_csv_rows(table.rows)
+
+
+def print_csv_rows(rows: Iterable[Sequence[Cell]]) -> None:
+    """Prints one line of CSV per row.
+
+    A program receives every cell unchanged. A terminal must not interpret control characters, so it receives escapes.
+
+    Args:
+        rows: the cells of each row.
+    """
     if sys.stdout.isatty():
-        rows = [[printable(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+        rows = ([printable(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     sys.stdout.writelines(f"{csv_line(row)}\n" for row in rows)
 
 

@@ -17,7 +17,7 @@ import typer
 from streamgroups.message import Message
 from streamgroups.tables import csv_line
 from streamgroups.times import utc
-from streamgroups_cli.output import Output, json_text
+from streamgroups_cli.output import Output, json_text, print_csv_rows, yaml_text
 
 _COLUMNS = ("time", "topic", "partition", "offset", "key", "value")
 _CHARACTERS_SHOWN = 200
@@ -73,12 +73,10 @@ class RecordPrinter:
         if self._output is Output.json:
             print(json_text(self.document(record)))
         elif self._output is Output.yaml:
-            import yaml
-
             print("---")
-            yaml.safe_dump(self.document(record), sys.stdout, sort_keys=False, allow_unicode=True)
+            print(yaml_text(self.document(record)), end="")
         elif self._output is Output.csv:
-            print(csv_line([*self._place(record), self._words(record.key), self._words(record.value)]))
+            print_csv_rows([[*self._place(record), self._words(record.key), self._words(record.value)]])
         else:
             key, value = (self._cut(self._words(field)) for field in (record.key, record.value))
             print(f"{utc(record.timestamp_ms) or '-'} {record.topic_partition}@{record.offset} {key} {value}")

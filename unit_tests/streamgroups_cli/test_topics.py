@@ -84,6 +84,22 @@ def test_nothing_shown_can_move_a_cursor(flights: CommandLine, output: str, show
     assert "1b5b324a" in out
 
 
+@pytest.mark.parametrize("output", ["table", "json", "yaml", "csv"])
+@pytest.mark.parametrize("show", ["auto", "hex", "text"])
+def test_a_terminal_gets_no_control_characters_of_records(flights: CommandLine, output: str, show: str) -> None:
+    hostile = b"\x1b]0;owned\x07\x1b[2J\rFORGED \x9b2J \xc2\x9b2J\ttab\n\xe2\x80\xaeline"
+    flights.cluster.produce(P0, key=hostile, value=hostile, timestamp_ms=60_000)
+    flights.cluster.produce(P0, key=b"\rFORGED", value=b"a\rFORGED", timestamp_ms=60_000)
+    out = flights.on_terminal("topics", "tail", "flights:0", "-n", "2", "--show", show, "-o", output).out
+    assert "464f52474544" in out or "FORGED" in out
+    assert not [c for c in out if not c.isprintable() and c != "\n"]
+
+
+def test_csv_for_a_program_is_unchanged(flights: CommandLine) -> None:
+    flights.cluster.produce(P1, value=b"\x1b[2J")
+    assert flights("topics", "tail", "flights:1", "-n", "1", "-o", "csv", "--show", "text").out.endswith(",\x1b[2J\n")
+
+
 def test_long_values_are_cut_in_tables_only(flights: CommandLine) -> None:
     flights.cluster.produce(P1, value=b"x" * 1_000)
     assert "… (1000 characters)" in flights("topics", "tail", "flights:1", "-n", "1").out
