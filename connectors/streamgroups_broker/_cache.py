@@ -26,6 +26,7 @@ from pathlib import Path
 from streamgroups.errors import EmbeddedBrokerError
 from streamgroups.home_paths import expanded
 from streamgroups.printable import listed
+from streamgroups.private_directories import make_private
 from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION, check_version
 
 logger = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ def cached_jars(
     except _Unusable:
         pass
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
+        make_private(directory.parent)
         with _locked(directory.parent / f"{name}.lock"):
             return _filled(directory, version, fetch, prepare)
     except OSError as error:

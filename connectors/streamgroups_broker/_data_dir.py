@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from streamgroups.errors import EmbeddedBrokerError
+from streamgroups.private_directories import make_private
 
 _CLUSTER = "cluster.json"
 
@@ -79,7 +80,7 @@ class DataDir:
             if path is None:
                 self.path = Path(tempfile.mkdtemp(prefix="streamgroups-kafka-"))
             else:
-                path.mkdir(parents=True, exist_ok=True)
+                make_private(path)
                 self.path = path.resolve()
             self._lock: IO[bytes] | None = (self.path / "lock").open("wb")
         except OSError as error:
@@ -149,7 +150,7 @@ class DataDir:
         data = self.node(node_id) / "data"
         meta = data / "meta.properties"
         if not meta.exists():
-            data.mkdir(parents=True, exist_ok=True)
+            make_private(data)
             shutil.copyfile(bootstrap_checkpoint, data / "bootstrap.checkpoint")
             new = data / "meta.properties.new"
             new.write_text(meta_properties(cluster_id, node_id, new_id()), encoding="utf-8")

@@ -20,6 +20,7 @@ from streamgroups.connections.config_file import checked, config_path, parse_tom
 from streamgroups.connections.named import Connections
 from streamgroups.connections.references import ENVIRONMENT, FILE
 from streamgroups.errors import InvalidOption
+from streamgroups.private_directories import make_private
 from streamgroups_cli.file_changes import locked, replace_file
 
 
@@ -98,7 +99,7 @@ def _apply(content: MutableMapping[str, Any], document: Mapping[str, Any]) -> No
 
 def _lock(path: Path, lock: ExitStack) -> None:
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         lock.enter_context(locked(path))
     except OSError as e:
         raise _not_written(path, e) from e

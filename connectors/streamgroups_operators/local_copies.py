@@ -16,6 +16,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from streamgroups.private_directories import make_private
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
 from streamgroups_operators.file_format import is_whole
@@ -79,8 +80,7 @@ class CopiedFiles:
         if len(content) > self._max_bytes // 4:
             return
         with suppress(OSError):
-            for it in (*reversed(self._directory.parents), self._directory):
-                it.mkdir(0o700, exist_ok=True)
+            make_private(self._directory)
             unfinished = self._directory / f".{file}-{os.getpid()}-{threading.get_ident()}"
             try:
                 with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from streamgroups.errors import EmbeddedBrokerError
+from streamgroups.private_directories import make_private
 from streamgroups_broker._cache import cache_root
 from streamgroups_broker._ivy import MIRROR_VARIABLE, retrieve_archive
 from streamgroups_broker._java import find_java
@@ -94,7 +95,7 @@ def _installed() -> Path:
     directory = cache_root() / f"apicurio-registry-{_VERSION}"
     if directory.is_dir():
         return directory
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    make_private(directory.parent)
     with directory.with_suffix(".lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not directory.is_dir():

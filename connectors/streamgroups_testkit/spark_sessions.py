@@ -21,6 +21,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from streamgroups.private_directories import make_private
 from streamgroups_broker._cache import cache_root, made_once
 
 #: Compile once and lightly; collect garbage without separate threads.
@@ -90,7 +91,7 @@ def spark_home(directory: Path) -> Path:
         directory: the directory of the home, which Spark's own workers write to.
     """
     installed = Path(pyspark.__file__).parent
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private(directory)
     for part in ("bin", "jars"):
         with suppress(FileExistsError):
             (directory / part).symlink_to(installed / part)
@@ -120,7 +121,7 @@ def class_archive() -> Path | None:
     digest = hashlib.sha256(f"{os.path.realpath(java)} {shared_spark_home()}".encode()).hexdigest()[:8]
     archive = cache_root() / f"spark-classes-{digest}.jsa"
     with suppress(OSError):
-        archive.parent.mkdir(parents=True, exist_ok=True)
+        make_private(archive.parent)
     # A later call retries a creation that timed out.
     with suppress(subprocess.SubprocessError):
         return made_once(archive, archive.with_suffix(".lock"), _make)

@@ -23,6 +23,7 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.path_names import label
 from streamgroups.ports import Committed
+from streamgroups.private_directories import make_private
 from streamgroups.shell_quoting import command
 from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
@@ -157,7 +158,7 @@ def write_new(path: Path, text: str) -> Path:
         InvalidOption: if it exists, or cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         # Its mode is 0600. "groups undo" does not find this name.
         number, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".streamgroups-")
         try:

@@ -17,6 +17,7 @@ from platformdirs import user_state_path
 
 from streamgroups.errors import InvalidOption
 from streamgroups.home_paths import users_directory
+from streamgroups.private_directories import make_private
 
 _KEY_BYTES = 32
 _SHORTEST_KEY_BYTES = 16
@@ -76,7 +77,7 @@ def _state() -> Path:
 
 def _made(directory: Path) -> Path:
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(directory)
     except OSError as e:
         raise InvalidOption(
             f"{directory} cannot be created: {e.strerror}.",

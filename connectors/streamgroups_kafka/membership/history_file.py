@@ -16,6 +16,7 @@ from pathlib import Path
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.history import Event, EventRecorder, parse_lines, to_line
 from streamgroups.path_names import label
+from streamgroups.private_directories import make_private
 from streamgroups_kafka.client.clock import now_ms
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class HistoryFile(EventRecorder):
         self._broken = False
         path = Path(directory) / f"{label(member)}-{run}.jsonl"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(path.parent)
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             self._left_bytes = MAX_BYTES
         except OSError as e:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from streamgroups.errors import InvalidOption
 from streamgroups.home_paths import expanded
+from streamgroups.private_directories import make_private
 
 _VARIABLE = "STREAMGROUPS_PROCESSORS"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)")
@@ -63,7 +64,7 @@ def run_checkpoint(group_id: str) -> Iterator[str]:
         group_id: the group of the processor.
     """
     runs = _runs(group_id)
-    runs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(runs)
     path, lock = _new_locked(group_id)
     try:
         _delete_ended(runs)

@@ -16,6 +16,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.instances.entries import Observed
 from streamgroups.instances.instance_state import InstanceState
 from streamgroups.path_names import path_part
+from streamgroups.private_directories import make_private
 from streamgroups.processors.processor import Processor
 from streamgroups_operators.locations import opened, translated
 from streamgroups_spark.processors.run_directories import processors_directory
@@ -84,7 +85,7 @@ def _require(declared: Processor, directory: Path, of: str, hosts: Iterable[str]
 
 def _write(directory: Path, of: str, host: str) -> None:
     with translated(str(directory)):
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private(directory)
         _file(directory, of, host).touch()
 
 
