@@ -73,6 +73,8 @@ def test_codes_become_our_errors(error: type[StreamGroupsError], names: str) -> 
         ("tlsv1 alert unknown ca: SSL alert number 48", LoginRejected),
         ("sslv3 alert certificate expired: SSL alert number 45", LoginRejected),
         ("tlsv1 alert internal error: SSL alert number 80", BrokerUnreachable),
+        ("alert number 1: tlsv1 alert alert unknown ca", LoginRejected),
+        ("alert " * 100_000, BrokerUnreachable),
         ("no route to certificate.example", BrokerUnreachable),
     ],
 )

@@ -255,7 +255,9 @@ _TOKEN = _Meaning(
 # The response of a broker to an invalid token (RFC 7628, section 3.2.2), and the errors of librdkafka without one.
 _OF_TOKEN = re.compile(r'"status" *: *"invalid_token"|OAUTHBEARER|OAuth')
 # An alert is from the broker. With TLS 1.3 it arrives after the handshake, as an error of the connection.
-_ALERT = re.compile(r"\balert [a-z ]*(certificate|unknown ca)", re.IGNORECASE)
+# One expression for both would read a text with many alerts again for each of them.
+_ALERT = re.compile(r"\balert ([a-z ]*)", re.IGNORECASE)
+_OF_CERTIFICATE = re.compile(r"certificate|unknown ca", re.IGNORECASE)
 _UNKNOWN = _Meaning(StreamGroupsError, "Kafka returned an error", "Look up the error code in Kafka's protocol guide.")
 
 
@@ -324,7 +326,7 @@ def is_rejected_certificate(kafka_error: KafkaError) -> bool:
     True
     """
     is_of_connection = kafka_error.code() in (KafkaError._TRANSPORT, KafkaError._SSL)
-    return is_of_connection and _ALERT.search(kafka_error.str()) is not None
+    return is_of_connection and any(map(_OF_CERTIFICATE.search, _ALERT.findall(kafka_error.str())))
 
 
 class CommitVerdict(Enum):
