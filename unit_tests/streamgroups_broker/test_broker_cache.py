@@ -13,7 +13,7 @@ from streamgroups_broker import _cache
 from streamgroups_broker._cache import KafkaJars, cache_root, class_archive, kafka_jars
 from streamgroups_broker._ivy import ivy_settings, release_jars
 from streamgroups_broker._java import Java
-from streamgroups_broker._releases import check_version
+from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION, check_version
 from unit_tests.no_home import remove_home
 
 
@@ -170,9 +170,9 @@ def _java(directory: Path, version: str) -> tuple[Java, Path]:
 
 
 def test_jars_of_a_wrong_mirror_are_not_executed(tmp_path: Path) -> None:
-    java, executed = _java(tmp_path, _cache.DEFAULT_KAFKA_VERSION)
+    java, executed = _java(tmp_path, DEFAULT_KAFKA_VERSION)
     with pytest.raises(EmbeddedBrokerError, match=r"not those that streamgroups expects.*STREAMGROUPS_MAVEN"):
-        release_jars(_cache.DEFAULT_KAFKA_VERSION, lambda: java)
+        release_jars(DEFAULT_KAFKA_VERSION, lambda: java)
     assert not executed.exists()
 
 
@@ -203,10 +203,10 @@ def test_a_cache_with_other_jars_than_those_shipped_is_fetched_again(
 
 
 def test_the_default_release_is_known_jar_by_jar() -> None:
-    known = _cache.shipped_hashes(f"kafka-{_cache.DEFAULT_KAFKA_VERSION}")
+    known = _cache.shipped_hashes(f"kafka-{DEFAULT_KAFKA_VERSION}")
     assert known is not None
     assert {
-        f"{name}-{_cache.DEFAULT_KAFKA_VERSION}.jar" for name in ("kafka_2.13", "kafka-tools", "kafka-clients")
+        f"{name}-{DEFAULT_KAFKA_VERSION}.jar" for name in ("kafka_2.13", "kafka-tools", "kafka-clients")
     } < known.keys()
     assert all(len(bytes.fromhex(sha256)) == 32 for sha256 in known.values())
 
