@@ -19,7 +19,6 @@ from streamgroups.errors import (
     PartlyDone,
     ProgramMismatch,
     StreamGroupsError,
-    UnknownSavepoint,
 )
 
 
@@ -50,7 +49,7 @@ def exit_code(error: StreamGroupsError) -> ExitCode:
             return ExitCode.USAGE
         case GroupRejected() | CheckpointRejected() | ProgramMismatch() | FencedMember() | CursorExpired():
             return ExitCode.REJECTED
-        case PartitionsAdded() | UnknownSavepoint():
+        case PartitionsAdded():
             return ExitCode.REJECTED
         case PartlyDone():
             return ExitCode.PARTLY_DONE

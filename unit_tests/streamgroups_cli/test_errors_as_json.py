@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from streamgroups._version import __version__
-from streamgroups.errors import DataLoss, PartitionsAdded, StreamGroupsError, UnknownSavepoint
+from streamgroups.errors import DataLoss, PartitionsAdded, StreamGroupsError
 from streamgroups_cli.command_line import app
 from streamgroups_cli.exits import ExitCode, exit_code
 from streamgroups_cli.output import is_json_requested
@@ -127,6 +127,5 @@ def test_one_flag_means_one_thing_in_all_commands() -> None:
         assert types[flag] == {"DURATION"}
 
 
-@pytest.mark.parametrize("error", [PartitionsAdded, UnknownSavepoint])
-def test_O2_a_command_that_changed_nothing_is_rejected(error: type[StreamGroupsError]) -> None:
-    assert exit_code(error("What happened.")) is ExitCode.REJECTED
+def test_O2_a_reset_with_state_of_fewer_partitions_is_rejected() -> None:
+    assert exit_code(PartitionsAdded("Topic 'flights' has 8 partitions.")) is ExitCode.REJECTED

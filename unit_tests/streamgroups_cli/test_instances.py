@@ -438,7 +438,7 @@ def test_C4_start_from_accepts_added_partitions_as_its_source_does(instance: Ins
     if accepts:
         assert (result.code, offsets) == (0, {P0: 0, P1: 0}), result.err
         return
-    assert (result.code, offsets, instance.state().desired) == (1, {P0: 10}, {})
+    assert (result.code, offsets, instance.state().desired) == (3, {P0: 10}, {})
     assert "to the same target: streamgroups groups reset board.late --topic flights:0. The queries" in result.err
     assert "Then start the processor without --from." in result.err
 
