@@ -23,10 +23,10 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions import transaction_requests as transaction_session
-from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.coordinator import Transactions, abort_failed
 from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
-from streamgroups_kafka.write.encoder import EncodedBatch
+from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
 from unit_tests.scripted_brokers import ScriptedBrokers
 
 CONFIG = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
@@ -305,3 +305,16 @@ def test_requests_are_of_the_protocol_that_every_broker_understands(brokers: Scr
     assert (produce.acks, produce.transactional_id) == (-1, "board")  # type: ignore[attr-defined]
     with closing(TransactionWriter(CONFIG, None)) as writer:
         assert not writer.producer.transactional
+
+
+def test_a_failed_job_has_its_own_error_without_brokers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark aborts the transaction of a job that has failed. An error of the abort would be beside that of the job."""
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise GONE
+
+    monkeypatch.setattr(transaction_session, "AdminSession", unreachable)
+    abort_failed(run_of, OpenTransaction("board", ProducerIdentity(77, 0, transactional=True)))
+    assert "The transaction of 'board' stays open until the next one begins or until it times out" in caplog.text

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +19,7 @@ from streamgroups.coordination.reset_protocol import letters_group_of
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.limits import LetterLimits
 from streamgroups.dlq.written_letters import Ranges
-from streamgroups.errors import FencedBatch, FencedMember, PositionsDiffer
+from streamgroups.errors import BrokerUnreachable, FencedBatch, FencedMember, PositionsDiffer
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeLedger, FakeMember
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Origin, Owned
@@ -29,6 +30,7 @@ from streamgroups.metadata_entries import write_entry
 from streamgroups.partitions import OffsetRange
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
 from streamgroups_spark.messages.batch import BatchFacts
@@ -54,6 +56,7 @@ class Story:
     cluster: FakeCluster
     group: FakeGroup
     ids: Callable[[], list[str]]
+    broker: FakeTransactionBroker | None = None
     members: dict[str, FakeMember] = field(default_factory=dict)
     batches: dict[str, BatchInfo] = field(default_factory=dict)
 
@@ -133,7 +136,7 @@ def in_a_topic(cluster: FakeCluster, group: FakeGroup) -> Iterator[Story]:
         patch.object(group_offsets, "_NEXT_GENERATION_S", 0),
     ):
         output = LetterOutput(DEAD, LetterLimits(), ("billing",), False)
-        yield Story(output, cluster, group, lambda: [str(offset) for _, offset in broker.visible])
+        yield Story(output, cluster, group, lambda: [str(offset) for _, offset in broker.visible], broker)
 
 
 @pytest.fixture(params=[in_a_table, in_a_topic])
@@ -292,3 +295,27 @@ def test_F1_X9_letters_in_the_transaction_of_the_output_are_fenced_with_it() -> 
     with pytest.raises(FencedBatch, match="was taken over by another owner"):
         commit_batch(ledger, {"billing": [FIRST]}, ["output", "letter"], epochs={"billing": {P0: 7}})
     assert ledger.written == []
+
+
+def test_F4_X9_the_error_of_letters_is_not_replaced_by_that_of_their_abort(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error of the abort can be retried, and the first one cannot."""
+    monkeypatch.setattr(letters_first, "_RETRY_TIMEOUT_S", 0)
+    monkeypatch.setattr(letters_first, "Transactions", partial(Transactions, retry_timeout_s=0))
+    cluster = FakeCluster(FakeClock(0))
+    cluster.create_topic("flights")
+    with in_a_topic(cluster, FakeGroup(cluster, "billing")) as story:
+        broker = story.broker
+        assert broker is not None
+
+        def does_not_answer() -> None:
+            broker.before["EndTxn"] = does_not_answer
+            raise BrokerUnreachable("No answer.", remedy="Try again.")
+
+        broker.before["EndTxn"] = does_not_answer
+        story.reads("alice", FIRST)
+        story.freeze_alice()
+        with pytest.raises(FencedMember):
+            story.write("alice", 3)
+    assert "stays open until the next one begins" in caplog.text

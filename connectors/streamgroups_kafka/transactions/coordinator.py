@@ -8,8 +8,9 @@ rejects delayed writes of earlier transactions. The next ``begin`` aborts the op
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from streamgroups.coordination.commit_parts import commit_parts
@@ -34,6 +35,8 @@ from streamgroups_kafka.transactions.transaction_requests import (
     TransactionSession,
 )
 from streamgroups_kafka.write.encoder import ProducerIdentity
+
+logger = logging.getLogger(__name__)
 
 #: The last versions with separate requests that add partitions and offsets to a transaction.
 _INIT_VERSION, _OFFSETS_VERSION, _END_VERSION = 4, 4, 4
@@ -211,6 +214,19 @@ class Transactions(TransactionSession):
         with suppress(FencedMember):
             self._end(transaction, Step.ABORT)
 
+    @contextmanager
+    def aborting(self, transaction: OpenTransaction) -> Iterator[None]:
+        """Aborts a transaction if the block raises an error. Raises this error, also if the abort fails.
+
+        Args:
+            transaction: the transaction.
+        """
+        try:
+            yield
+        except Exception:
+            _abort_failed(self, transaction)
+            raise
+
     def _end(self, transaction: OpenTransaction, step: Step) -> None:
         request = EndTxnRequest(
             transactional_id=self._transactional_id,
@@ -220,6 +236,40 @@ class Transactions(TransactionSession):
             max_version=_END_VERSION,
         )
         self._call(step, request, self._coordinator)
+
+
+def abort_failed(connect: Callable[[], Transactions], transaction: OpenTransaction) -> None:
+    """Aborts a transaction after another error, which the caller raises, so that readers need not wait for its timeout.
+
+    If this fails too, it logs a warning: the first error must not be lost. The next transaction of the transactional id
+    aborts it then, or the broker after its timeout.
+
+    Args:
+        connect: connects to the brokers. The connections are closed here.
+        transaction: the transaction.
+    """
+    try:
+        connected = connect()
+    except StreamGroupsError as e:
+        _log_open(transaction, e)
+        return
+    with closing(connected) as transactions:
+        _abort_failed(transactions, transaction)
+
+
+def _abort_failed(transactions: Transactions, transaction: OpenTransaction) -> None:
+    try:
+        transactions.abort(transaction)
+    except StreamGroupsError as e:
+        _log_open(transaction, e)
+
+
+def _log_open(transaction: OpenTransaction, error: StreamGroupsError) -> None:
+    logger.warning(
+        "The transaction of '%s' stays open until the next one begins or until it times out: %s",
+        transaction.transactional_id,
+        error,
+    )
 
 
 def _leader_epoch(metadata: str) -> int:

@@ -41,7 +41,7 @@ from streamgroups.groups.membership import Owned, States
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.state.origins import UNNAMED
-from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.coordinator import Transactions, abort_failed
 from streamgroups_kafka.transactions.task_output import OutputSettings
 from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_spark.bridge.rpc import request_source
@@ -96,12 +96,9 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         with closing(self._transactions(self._transactional_id(batch))) as transactions:
             begun = transactions.begin()
             # From here no other run can write the batch, but one may have written it just before.
-            try:
+            with transactions.aborting(begun):
                 self._reject_repeated_output(batch)
                 is_written = entry is not None and entry.is_there()
-            except StreamGroupsError:
-                _abort(transactions, begun)
-                raise
             if is_written:
                 transactions.abort(begun)
                 return True
@@ -136,12 +133,11 @@ class KafkaStreamWriter(ExactlyOnceWriter):
 
     def _commit(self, parts: Sequence[TaskOutput]) -> None:
         transaction = _transaction(parts)
-        with closing(self._transactions(transaction.transactional_id)) as transactions:
-            try:
-                self._commit_in(transactions, transaction, parts)
-            except StreamGroupsError:
-                _abort(transactions, transaction)
-                raise
+        with (
+            closing(self._transactions(transaction.transactional_id)) as transactions,
+            transactions.aborting(transaction),
+        ):
+            self._commit_in(transactions, transaction, parts)
 
     def _commit_in(self, transactions: Transactions, transaction: OpenTransaction, parts: Sequence[TaskOutput]) -> None:
         reject_shared_partitions(
@@ -202,8 +198,7 @@ class KafkaStreamWriter(ExactlyOnceWriter):
 
     def _abort(self, begun: OpenTransaction) -> None:
         """Aborts the transaction, so that readers need not wait for its timeout."""
-        with closing(self._transactions(begun.transactional_id)) as transactions:
-            _abort(transactions, begun)
+        abort_failed(partial(self._transactions, begun.transactional_id), begun)
 
     def _transactions(self, transactional_id: str) -> Transactions:
         options = self._options
@@ -309,13 +304,6 @@ def _offsets(source: BatchFacts, states: States) -> Mapping[TopicPartition, Comm
         return mark.encode() + "\0"
 
     return {r.topic_partition: Committed(r.end_offset, metadata(r.topic_partition)) for r in source.ranges}
-
-
-def _abort(transactions: Transactions, transaction: OpenTransaction) -> None:
-    try:
-        transactions.abort(transaction)
-    except StreamGroupsError as e:
-        logger.warning("A transaction stays open until the next one begins or until it times out: %s", e)
 
 
 class KafkaLettersDataSource(DataSource):

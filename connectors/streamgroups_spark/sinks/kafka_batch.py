@@ -8,7 +8,6 @@ SEMANTICS X1.
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -17,8 +16,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from streamgroups.errors import SinkUnreachable, StreamGroupsError
-from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups.errors import SinkUnreachable
+from streamgroups_kafka.transactions.coordinator import Transactions, abort_failed
 from streamgroups_kafka.transactions.task_output import OutputSettings
 from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_spark.bridge.pickled_begin import BegunOnPickle
@@ -26,8 +25,6 @@ from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write_in_task
 from streamgroups_spark.sinks.sink_options import Delivery, SinkOptions
-
-logger = logging.getLogger(__name__)
 
 
 class KafkaBatchWriter(BegunOnPickle, DataSourceArrowWriter):
@@ -88,14 +85,8 @@ class KafkaBatchWriter(BegunOnPickle, DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Aborts the transaction of a failed job, on the driver. None of its rows was visible."""
-        if self._begun is None:
-            return
-        try:
-            with closing(self._transactions()) as transactions:
-                transactions.abort(self._begun)
-        except StreamGroupsError as e:
-            # The error of the job must not be lost.
-            logger.warning("The transaction of a batch write stays open until it times out: %s", e)
+        if self._begun is not None:
+            abort_failed(self._transactions, self._begun)
 
     def _transactions(self) -> Transactions:
         return Transactions(

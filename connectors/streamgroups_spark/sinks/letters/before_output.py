@@ -260,16 +260,13 @@ class _TopicLedger:
             Transactions(dead.client, self._transactional_id, timeout_ms=dead.transaction_timeout_ms)
         ) as transactions:
             transaction = transactions.begin()
-            try:
+            with transactions.aborting(transaction):
                 write_to_topic(letters, dead.client, dead, transaction)
                 transactions.commit_offsets(transaction, entries, ConsumerGroupMetadata(self._group_id, None, ""))
                 # Last, because the next owner waits from here until the transaction ends (KIP-447).
                 for source in self._sources:
                     commit_offsets(transactions, transaction, source, _unchanged(source), self._confirm)
                 transactions.commit(transaction)
-            except StreamGroupsError:
-                transactions.abort(transaction)
-                raise
 
 
 def _unchanged(source: BatchFacts) -> Mapping[TopicPartition, Committed]:
