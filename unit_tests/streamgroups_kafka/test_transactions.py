@@ -282,6 +282,13 @@ def test_without_a_transaction_nothing_is_added_to_one(brokers: ScriptedBrokers)
     assert brokers.closed == 1
 
 
+def test_a_writer_that_gets_no_producer_id_closes_its_connections(brokers: ScriptedBrokers) -> None:
+    brokers.script["InitProducerId"].append(int(Code.CLUSTER_AUTHORIZATION_FAILED))
+    with pytest.raises(NotAuthorized):
+        TransactionWriter(CONFIG, None)
+    assert brokers.closed == 1
+
+
 def test_a_topic_that_is_not_there(brokers: ScriptedBrokers) -> None:
     with closing(TransactionWriter(CONFIG, None, retry_timeout_s=0.0)) as writer, pytest.raises(UnknownTopic):
         writer.partition_count("nowhere")

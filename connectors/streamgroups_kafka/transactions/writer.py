@@ -78,7 +78,15 @@ class TransactionWriter(TransactionSession):
         self._added: set[TopicPartition] = set()
         self._max_request_bytes = _MAX_REQUEST_BYTES
         #: The producer for which batches must be encoded.
-        self.producer = self._new_producer() if transaction is None else transaction.producer
+        self.producer = self._without_transaction() if transaction is None else transaction.producer
+
+    def _without_transaction(self) -> ProducerIdentity:
+        try:
+            return self._new_producer()
+        except BaseException:
+            # The caller has no writer to close.
+            self.close()
+            raise
 
     def _new_producer(self) -> ProducerIdentity:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0, max_version=4)
