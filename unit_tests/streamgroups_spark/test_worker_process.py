@@ -352,6 +352,29 @@ def test_P2_after_an_outage_the_last_entry_is_written_last() -> None:
 
 
 @dataclass
+class _BrokenWriter(Writer):
+    """A writer whose first write raises an error of the client that this library does not know."""
+
+    has_failed: bool = False
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("unexpected")
+        super().write(entries)
+
+
+def test_P2_an_unknown_error_does_not_end_the_heartbeats(caplog: pytest.LogCaptureFixture) -> None:
+    writer = _BrokenWriter(FakeInstanceLog())
+    queue = EntryQueue(writer, Lease(6_000, 0), FakeClock(1_000))
+    queue.put(Worker("w1", 2, 0, 1, 0, 6_000))
+    wait_until(lambda: queue.lease.renewed_ms == 1_000, "it is renewed", 10, 0.01)
+    assert queue.close(30)
+    (failure,) = [it for it in caplog.records if it.exc_info is not None]
+    assert "cannot renew its lease, and tries again: unexpected" in failure.getMessage()
+
+
+@dataclass
 class _SlowWriter(Writer):
     """A writer whose broker takes 5 s."""
 

@@ -52,6 +52,11 @@ _BUSY = _Meaning(
     "the responsible broker is not ready",
     "It is usually ready within seconds: try again.",
 )
+_QUEUE = _Meaning(
+    BrokerUnreachable,
+    "the queue of the producer is full, because the brokers acknowledge its records too slowly",
+    "Check the brokers, and try again.",
+)
 _NO_TOPIC = _Meaning(
     UnknownTopic,
     "{topic} does not exist, or this user is not authorized to describe it",
@@ -121,6 +126,7 @@ _MEANINGS: dict[int, _Meaning] = {
         (_L._ALL_BROKERS_DOWN, _L._TRANSPORT, _L._RESOLVE, _L._TIMED_OUT, _L._TIMED_OUT_QUEUE), _UNREACHABLE
     ),
     BROKER_REMOVED: _UNREACHABLE,
+    _L._QUEUE_FULL: _QUEUE,
     **dict.fromkeys(
         (_L._MSG_TIMED_OUT, _C.REQUEST_TIMED_OUT, _C.BROKER_NOT_AVAILABLE, _C.NETWORK_EXCEPTION), _UNREACHABLE
     ),

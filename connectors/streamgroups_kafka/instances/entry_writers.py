@@ -136,7 +136,11 @@ def _produce(producer: Producer, topic: str, entries: Sequence[Entry], failed: l
             failed.append(error)
 
     for key, value in map(write_entry, entries):
-        producer.produce(topic, key=key, value=value, partition=0, on_delivery=on_delivery)
+        try:
+            producer.produce(topic, key=key, value=value, partition=0, on_delivery=on_delivery)
+        except BufferError:
+            # So the callers handle it as each other error of the client.
+            raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
         producer.poll(0)
 
 

@@ -97,6 +97,12 @@ class EntryQueue:
                 logger.warning("The worker cannot renew its lease, and tries again: %s", e)
             self._failing = True
             return False
+        except Exception as e:
+            # Without this thread the worker loses its lease, and its processors run elsewhere.
+            if not self._failing:
+                logger.exception("The worker cannot renew its lease, and tries again: %s", e)
+            self._failing = True
+            return False
         if self._failing:
             logger.info("The worker has renewed its lease.")
         self._failing = False
