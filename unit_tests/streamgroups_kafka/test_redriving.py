@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streamgroups.dlq.redrive import RedrivenRecord
-from streamgroups.errors import RecordRejected
+from streamgroups.errors import BrokerUnreachable, RecordRejected
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.dlq.redriving import KafkaRedrive
 
@@ -51,4 +51,18 @@ def test_the_record_is_named_if_the_transaction_fails_while_records_are_added(re
     redrive = KafkaRedrive(producer, CONFIG, "letters", 30)  # type: ignore[arg-type]
     with pytest.raises(RecordRejected, match="The record of the letter 'letter-0' could not be sent"):
         redrive.send(RECORDS)
+    assert producer.calls == ["begin", "abort"]
+
+
+class FullProducer(ScriptedProducer):
+    """Its queue is full."""
+
+    def produce(self, topic: str, *, on_delivery: Callable[[KafkaError, Any], None], **_more: Any) -> None:
+        raise BufferError("Local: Queue full")
+
+
+def test_P5_a_full_queue_aborts_the_transaction() -> None:
+    producer = FullProducer(0)
+    with pytest.raises(BrokerUnreachable, match="the queue of the producer is full"):
+        KafkaRedrive(producer, CONFIG, "letters", 30).send(RECORDS)  # type: ignore[arg-type]
     assert producer.calls == ["begin", "abort"]

@@ -166,18 +166,22 @@ class KafkaRedrive:
                 failed.append((error, record.letter_id, message.topic()))
 
         more: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
-        self._producer.produce(
-            record.topic,
-            key=record.key,
-            value=record.value,
-            headers=list(record.headers),
-            on_delivery=on_delivery,
-            **more,
-        )
         entry = json.dumps({"topic": record.topic, "time_ms": now_ms()})
-        self._producer.produce(
-            redriven_topic(self._dlq), key=record.letter_id, value=entry, on_delivery=on_delivery, partition=0
-        )
+        try:
+            self._producer.produce(
+                record.topic,
+                key=record.key,
+                value=record.value,
+                headers=list(record.headers),
+                on_delivery=on_delivery,
+                **more,
+            )
+            self._producer.produce(
+                redriven_topic(self._dlq), key=record.letter_id, value=entry, on_delivery=on_delivery, partition=0
+            )
+        except BufferError:
+            # So the transaction is aborted as after each other error of the client.
+            raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
         self._producer.poll(0)
 
     def _abort(self) -> None:
