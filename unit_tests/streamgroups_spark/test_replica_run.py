@@ -73,3 +73,25 @@ def test_P2_a_failure_before_a_restart_is_the_reason_of_starting(
         started()
         seen = replica.observation()
         assert (seen.state, seen.error_code, seen.error) == (Observed.RUNNING, None, None)
+
+
+def test_P2_a_jvm_that_has_ended_is_an_error_of_the_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker without replicas calls the JVM for the first time when it starts one."""
+
+    def parallelism() -> int:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(replica_run, "jvm_is_gone", lambda: True)
+    monkeypatch.setattr(replica_run, "register", lambda _, parallelism: None)
+    context = SimpleNamespace(setLocalProperty=lambda *_: None)
+    spark = SimpleNamespace(newSession=lambda: SimpleNamespace(sparkContext=context))
+    placement = Placement(Replica("late", 0), "worker-1", 1, 1)
+    replica = replica_run.ReplicaRun(
+        spark,  # type: ignore[arg-type]
+        placement,
+        Definition("late", "{}"),
+        lambda *_: None,
+        parallelism=parallelism,
+    )
+    assert replica.join(30)
+    assert (replica.observation().state, replica.has_lost_spark) == (Observed.FAILED, True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, LoginRejected, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, LoginRejected
 from streamgroups.fakes import FakeClock
 from streamgroups.fakes.instance_log import FakeEntryReader, FakeInstanceLog
 from streamgroups.instances.entries import (
@@ -91,8 +91,9 @@ class Process:
     clock: FakeClock = field(default_factory=lambda: FakeClock(1_000_000))
     queries: list[Query] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
-    error: StreamGroupsError | None = None
+    error: Exception | None = None
     reason: str = ""
+    start_error: Exception | None = None
 
     def __post_init__(self) -> None:
         self.writer = Writer(self.log)
@@ -107,7 +108,7 @@ class Process:
         def run() -> None:
             try:
                 self.reason = process.run()
-            except StreamGroupsError as e:
+            except Exception as e:
                 self.error = e
 
         thread = threading.Thread(target=run)
@@ -120,6 +121,8 @@ class Process:
             assert not thread.is_alive()
 
     def _start(self, placement: Placement, definition: Definition) -> Query:
+        if self.start_error is not None:
+            raise self.start_error
         self.queries.append(Query(placement, definition))
         return self.queries[-1]
 
@@ -284,6 +287,23 @@ def test_the_end_of_spark_is_no_failure_of_a_processor() -> None:
         process.wait(lambda: process.error, "it ends")
     assert "JVM" in str(process.error)
     assert Observed.FAILED not in process.states()
+    assert process.entries()[-1] == Removed("worker", "w1")
+
+
+def test_P2_an_unknown_error_ends_a_worker_in_an_orderly_way() -> None:
+    """Its other replicas stop, and the manager need not wait for the end of its lease."""
+    process = Process()
+    with process.running():
+        process.wait(lambda: Observed.RUNNING in process.states(), "it runs")
+        process.start_error = RuntimeError("can't start new thread")
+        process.write(
+            Definition("early", '{"name":"early"}'),
+            Desired("early", True, 1),
+            replace(PLACED, replica=Replica("early", 0), number=8),
+        )
+        process.wait(lambda: process.error, "it ends")
+    assert process.error is process.start_error
+    assert process.states() == [Observed.RUNNING, Observed.STOPPED]
     assert process.entries()[-1] == Removed("worker", "w1")
 
 

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -125,7 +126,7 @@ def _run(
             reader,
             instance.log.writer(),
             lambda placement, definition: ReplicaRun(
-                spark, placement, definition, run_replica, listener, parallelism=share_of_tasks(spark, worker.slots)
+                spark, placement, definition, run_replica, listener, partial(share_of_tasks, spark, worker.slots)
             ),
             stop_requested,
         )

@@ -92,7 +92,7 @@ class ReplicaRun:
         definition: the definition of the processor.
         run: runs it.
         listener: a listener of the queries; ``None`` without one.
-        parallelism: the number of its tasks that can run at once; ``None``: all of Spark's.
+        parallelism: returns the number of its tasks that can run at once, and may call the JVM; ``None``: all of Spark's.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ReplicaRun:
         definition: Definition,
         run: RunReplica,
         listener: StreamingQueryListener | None = None,
-        parallelism: int | None = None,
+        parallelism: Callable[[], int] | None = None,
     ) -> None:
         self.placement, self._definition, self._parallelism = placement, definition, parallelism
         self._spark, self._run_replica, self._listener = spark, run, listener
@@ -164,7 +164,7 @@ class ReplicaRun:
         try:
             with _registering:
                 session = self._spark.newSession()
-                register(session, parallelism=self._parallelism)
+                register(session, parallelism=None if self._parallelism is None else self._parallelism())
                 if self._listener is not None:
                     session.streams.addListener(self._listener)
             session.sparkContext.setLocalProperty(_POOL, str(self.placement.replica))

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -54,7 +55,7 @@ class WorkerProcess:
         worker: its lease before the first heartbeat.
         reader: reads the topic. The caller has read it to its end, and closes it.
         writer: writes to the topic.
-        start: starts a replica.
+        start: starts a replica. It does not call the JVM: the replica does, and has its errors.
         stop_requested: set by a signal.
         end_timeout_s: how long the end waits for queries, in seconds.
     """
@@ -95,6 +96,11 @@ class WorkerProcess:
         try:
             while (reason := self._reason_to_end()) is None:
                 self._step()
+        except Exception as e:
+            # Its queries stop, and its lease is removed, so its processors start elsewhere at once.
+            with suppress(StreamGroupsError):
+                self._end(f"an unknown error, {type(e).__name__}: {e}")
+            raise
         finally:
             self._has_ended.set()
         self._end(reason)
