@@ -19,8 +19,8 @@ from streamgroups.state.manifest import Manifest, decode
 from streamgroups.state.state_files import CollectableFiles
 from streamgroups.state.state_lookup import Position
 from streamgroups.state.state_retention import Retention, deletable
+from streamgroups.threads import in_threads
 from streamgroups_operators.file_format import unpack
-from streamgroups_operators.threads import in_threads
 
 
 @dataclass(frozen=True, slots=True)

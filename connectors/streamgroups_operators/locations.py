@@ -26,9 +26,9 @@ from streamgroups.location_uris import LocationUri, check_location
 from streamgroups.path_names import is_hashed, name_of, path_part
 from streamgroups.state.file_ages import StoredFile, Survey
 from streamgroups.state.file_names import StateFileName
+from streamgroups.threads import in_threads
 from streamgroups_operators.hdfs import is_hdfs, is_hdfs_uri, open_hdfs, write_and_rename
 from streamgroups_operators.local_files import make_durable, sync_directory, write_durably
-from streamgroups_operators.threads import in_threads
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
 #: The prefix by which Spark and Hadoop write a local path. ``file://data/x`` has a host, and ``file:x`` is relative.

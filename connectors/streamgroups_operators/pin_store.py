@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -24,13 +23,12 @@ from streamgroups.stable_input.pins import PinFile
 from streamgroups.state.file_ages import FileAges
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import CollectableFiles
+from streamgroups.threads import in_threads
 from streamgroups_operators.file_format import pack, unpack
 from streamgroups_operators.location_marker import require_marker
 from streamgroups_operators.locations import StateDirectory, files_below, shown
 
 _DIRECTORY = "stable-batches"
-#: An object store answers each request in tens of milliseconds, and several at once.
-_READERS = 8
 _NO_ROWS = pa.schema([])
 
 
@@ -134,11 +132,8 @@ class PinStore:
             self._require_location()
             self._read = {file: found for file, found in self._read.items() if file in listed}
             missing = sorted(listed.keys() - self._read.keys())
-            if len(missing) > 1:
-                with ThreadPoolExecutor(_READERS, "streamgroups-pins") as readers:
-                    found = list(readers.map(self._opened, missing))
-            else:
-                found = [self._opened(file) for file in missing]
+            # An object store answers each request in tens of milliseconds, and several at once.
+            found = list((in_threads if len(missing) > 1 else map)(self._opened, missing))
         self._read |= {it.file: it for it in found if it is not None}
         return list(self._read.values())
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -37,16 +36,13 @@ from streamgroups.state.state_lookup import (
     newest_committed,
     require_not_later,
 )
+from streamgroups.threads import in_threads
 from streamgroups_operators.file_format import pack, segment_of, unpack
 from streamgroups_operators.large_tables import combined
 from streamgroups_operators.operator import Part
 
 #: Returns how the rows of a state of another definition are converted.
 Migration: TypeAlias = Callable[[str], Callable[[pa.Table], pa.Table] | None]
-
-
-#: Files that are read at once. A merge reads as many segments, or fewer.
-_READERS = 8
 
 
 def _no_migration(_: str) -> None:
@@ -277,8 +273,7 @@ class StoredStates:
         if len(missing) == 1:
             contents = [self._read(missing[0], topic_partition)]
         else:
-            with ThreadPoolExecutor(min(_READERS, len(missing)), "streamgroups-states") as readers:
-                contents = list(readers.map(lambda it: self._read(it, topic_partition), missing))
+            contents = list(in_threads(lambda it: self._read(it, topic_partition), missing))
         self._opened |= {it: self._unpacked(it, topic_partition, c) for it, c in zip(missing, contents, strict=True)}
         done = self.figures
         self.figures = replace(

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from streamgroups.errors import CheckpointRejected, GroupRejected, InvalidOption
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.partitions import TopicPartition
 from streamgroups.savepoints.commit_record import CommitRecord
+from streamgroups.threads import in_threads
 from streamgroups_admin.checkpoints import copying
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles
 from streamgroups_admin.cluster import Cluster
@@ -287,7 +289,7 @@ def test_C3_C5_the_same_command_finishes_a_restore_that_was_killed_anywhere(
 ) -> None:
     id_, new = savepoints.create("board", checkpoint=str(checkpoint(tmp_path / "old"))).id, tmp_path / "new"
     synced, alter = CheckpointFiles._sync, cli.admin.alter_offsets
-    monkeypatch.setattr(copying, "_THREADS", 1)
+    monkeypatch.setattr(copying, "in_threads", partial(in_threads, n_threads=1))
     for allowed in range(100):
         left = iter(range(allowed))
 

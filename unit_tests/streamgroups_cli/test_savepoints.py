@@ -7,8 +7,8 @@ import os
 import signal
 import threading
 from collections.abc import Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Segment
 from streamgroups.state.origins import Earlier, Named, New
 from streamgroups.state.state_lookup import OnMissingState, Position, Stored
+from streamgroups.threads import in_threads
 from streamgroups_admin.groups import applying
 from streamgroups_operators.group_states import operators_of
 from streamgroups_operators.locations import StateDirectory, files_below
 from streamgroups_operators.savepoints import copying, creating
 from streamgroups_operators.store import Operator, StateStore
+from streamgroups_testkit.waits import wait_until
 from unit_tests.cli_runner import CommandLine, Result
 from unit_tests.cli_states import NOW_MS, P0, P1, SCHEMA, States
 from unit_tests.streamgroups_cli.test_changing_groups import Query
@@ -292,7 +294,7 @@ def test_a_second_cut_reuses_the_files_of_the_first_and_deletes_the_others(
 
     monkeypatch.setattr(StateDirectory, "write_parts", write_and_delete)
     # One file after the other.
-    monkeypatch.setattr(copying, "_THREADS", 1)
+    monkeypatch.setattr(copying, "in_threads", partial(in_threads, n_threads=1))
     id_ = world.create()
     assert written == [world.first, third]
     (operator,) = decode((world.to / id_ / "savepoint.json").read_text(), "").operators
@@ -302,29 +304,31 @@ def test_a_second_cut_reuses_the_files_of_the_first_and_deletes_the_others(
 
 
 def test_an_interrupted_savepoint_copies_no_further_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied, released = [], threading.Event()
-
-    class Pool(ThreadPoolExecutor):
-        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-            super().shutdown(False, cancel_futures=cancel_futures)
-            released.set()
-            super().shutdown(wait)
+    copied, interrupted, signals = [], threading.Event(), iter([signal.SIGINT])
 
     def copy(_: StateDirectory, file: StateFileName, _target: StateDirectory) -> None:
         copied.append(file)
-        os.kill(os.getpid(), signal.SIGINT)
-        assert released.wait(30)
+        # A signal just before the main thread waits does not end its wait.
+        while not interrupted.wait(0.1):
+            os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(copying, "ThreadPoolExecutor", Pool)
+    def interrupt(*_: object) -> None:
+        if next(signals, None) is not None:
+            raise KeyboardInterrupt
+
     monkeypatch.setattr(copying, "_copy", copy)
-    monkeypatch.setattr(copying, "_THREADS", 1)
+    monkeypatch.setattr(copying, "in_threads", partial(in_threads, n_threads=1))
     target = files_below(str(world.to), "board")
     # Processes of parallel tests ignore this signal.
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    previous = signal.signal(signal.SIGINT, interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
             copying._copy_all("windows", target, [world.first, world.second], target, {})
     finally:
+        interrupted.set()
+        wait_until(
+            lambda: not [it for it in threading.enumerate() if it.name == "streamgroups-requests"], "it has ended", 30
+        )
         signal.signal(signal.SIGINT, previous)
     assert copied == [world.first]
 

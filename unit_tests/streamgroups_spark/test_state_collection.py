@@ -17,9 +17,9 @@ from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState
 from streamgroups.state.origins import Named
 from streamgroups.state.state_retention import Retention
+from streamgroups.threads import N_THREADS
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.store import NewState, Operator, StateStore
-from streamgroups_operators.threads import N_THREADS
 from streamgroups_spark.source.stage_states import StateCollection
 from unit_tests.fake_state_files import FakeStateFiles
 

@@ -9,7 +9,6 @@ import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 
@@ -28,12 +27,10 @@ from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.errors import CheckpointRejected, InvalidOption, PartlyDone
 from streamgroups.groups.reset_plan import Move
 from streamgroups.printable import listed
+from streamgroups.threads import in_threads
 from streamgroups_admin.checkpoints.batches import Batch, last_batches, query_id, read_batch, read_operators
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles, is_file, translated
 from streamgroups_admin.checkpoints.state_contents import StateContentsOf
-
-#: The number of files that are copied at once: an object store takes its time for each one.
-_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,14 +276,23 @@ def write_copy(plan: CopyPlan, files: CheckpointFiles, target: CheckpointFiles) 
             target.copy(path, files)
         written.append(path)
 
+    def attempt(path: str) -> OSError | None:
+        try:
+            write(path)
+        except OSError as e:
+            # After an error of one file no other is being written: the user deletes the copy.
+            return e
+        return None
+
     *most, last = plan.paths
     try:
         for path, text in replaced_files(plan.batch.batch_id).items():
             target.write(path, text.encode())
         write(most[0])
-        with ThreadPoolExecutor(_THREADS) as pool:
-            # The results are read for their errors.
-            list(pool.map(write, most[1:]))
+        # An object store takes its time for each file.
+        failed = [e for e in in_threads(attempt, most[1:]) if e is not None]
+        if failed:
+            raise failed[0]
         write(last)
         target.write("metadata", json.dumps({"id": id_}, separators=(",", ":")).encode())
     except OSError as e:

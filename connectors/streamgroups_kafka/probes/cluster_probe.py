@@ -14,7 +14,6 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from streamgroups.doctor.cluster_checks import RETENTION, Broker, Cluster, ClusterUnreachable
 from streamgroups.errors import LoginRejected, TokenUnavailable
+from streamgroups.threads import in_threads
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import is_rejected_certificate, to_streamgroups_error
 from streamgroups_kafka.client.private_kafka_python import ApiVersionsRequest
@@ -172,8 +172,8 @@ def _brokers(addresses: Mapping[int, str], config: ClientConfig) -> tuple[Broker
 
 
 def _probe_all(addresses: Sequence[str], config: ClientConfig, timeout_s: float = _CONNECT_TIMEOUT_S) -> list[_Seen]:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(lambda address: _probe_one(address, config, timeout_s), addresses))
+    # The lookup of a name can hang, and the program can end before.
+    return list(in_threads(lambda address: _probe_one(address, config, timeout_s), addresses, _AT_ONCE))
 
 
 def _probe_one(address: str, config: ClientConfig, timeout_s: float) -> _Seen:

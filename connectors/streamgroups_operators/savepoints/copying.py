@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeAlias
 
 from streamgroups.errors import StateDamaged, StateUnreachable
@@ -18,11 +17,11 @@ from streamgroups.savepoints.cut import partitions_by_file
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, PartitionState, decode
 from streamgroups.state.origins import StateOrigin
+from streamgroups.threads import in_threads
 from streamgroups_operators.file_format import checked_parts, manifest_in
 from streamgroups_operators.locations import StateDirectory
 from streamgroups_operators.savepoints.directory import SavepointDirectory
 
-_THREADS = 8
 #: More than most manifests have.
 _MANIFEST_BYTES = 1 << 16
 #: The copied files of all cuts, by operator and name. A state file never changes, so a copy of it is reused.
@@ -79,11 +78,11 @@ def topics_with_states(operators: Mapping[str, StateDirectory]) -> frozenset[str
         StateUnreachable: if the storage does not answer.
     """
     having = {file: files for files in operators.values() for file in files.list() if not file.is_apart}
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return frozenset[str]().union(*pool.map(_topics_in, having.values(), having))
+    return frozenset[str]().union(*in_threads(_topics_in, having.items()))
 
 
-def _topics_in(files: StateDirectory, file: StateFileName) -> frozenset[str]:
+def _topics_in(item: tuple[StateFileName, StateDirectory]) -> frozenset[str]:
+    file, files = item
     try:
         return frozenset(it.topic_partition.topic for it in _manifest(files, file).states)
     except (FileGone, StateDamaged):
@@ -95,17 +94,18 @@ def _copy_all(
     name: str, files: StateDirectory, needed: Sequence[StateFileName], target: StateDirectory, copies: Copies
 ) -> None:
     target.create()
-    with ThreadPoolExecutor(_THREADS) as pool:
-        copying = {file: pool.submit(_copy, files, file, target) for file in needed}
+
+    def attempt(file: StateFileName) -> SavedFile | Exception:
         try:
-            wait(copying.values())
-        except BaseException:
-            # An interrupted command must not copy the rest first.
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    failed = [error for it in copying.values() if (error := it.exception()) is not None]
-    # Those before a failure are copied, too.
-    copies |= {(name, file): it.result() for file, it in copying.items() if it.exception() is None}
+            return _copy(files, file, target)
+        except Exception as e:
+            # The other files are copied, too: the next cut uses them.
+            return e
+
+    # An interrupted command does not copy the rest first.
+    results = dict(zip(needed, in_threads(attempt, needed), strict=True))
+    copies |= {(name, file): it for file, it in results.items() if not isinstance(it, Exception)}
+    failed = [it for it in results.values() if isinstance(it, Exception)]
     if failed:
         raise failed[0]
     # Once for all files, and for those of an earlier cut.

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
+from streamgroups.threads import in_threads
 from streamgroups_sinks.delta.store import Store
 from streamgroups_sinks.delta.tables import table_id
 
@@ -196,8 +196,7 @@ class Identifiers:
         def read(version: int) -> dict[str, int]:
             return identifiers_in(self._store.read_text(f"{_LOG}/{version:020}.json"))
 
-        with ThreadPoolExecutor(min(len(versions), _AT_ONCE)) as pool:
-            commits = list(pool.map(read, versions))
+        commits = list(in_threads(read, versions, _AT_ONCE))
         return {app_id: version for commit in reversed(commits) for app_id, version in commit.items()}
 
     def _read_checkpoint(self, checkpoint: Checkpoint) -> dict[str, int]:

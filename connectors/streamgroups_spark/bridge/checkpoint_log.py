@@ -15,14 +15,15 @@ finished, nor that it is not.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from streamgroups.checkpoints.spark_logs import ends_in, parse_offsets, parse_query_id
 from streamgroups.errors import StreamGroupsError
+from streamgroups.threads import in_threads
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.locations import is_local, open_location
 
@@ -90,9 +91,13 @@ class CommitLog:
         """
         if is_local(self._location):
             return self.offsets(batch_id), self._offsets_or_none(batch_id - 1)
-        with ThreadPoolExecutor(1) as pool:
-            previous = pool.submit(self._offsets_or_none, batch_id - 1)
-            return self.offsets(batch_id), previous.result()
+        requests: list[Callable[[], str | None]] = [
+            partial(self.offsets, batch_id),
+            partial(self._offsets_or_none, batch_id - 1),
+        ]
+        entry, previous = in_threads(lambda request: request(), requests)
+        assert entry is not None, "it was read"
+        return entry, previous
 
     def _offsets_or_none(self, batch_id: int) -> str | None:
         try:

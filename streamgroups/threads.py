@@ -1,8 +1,8 @@
-"""Requests to a storage in several threads.
+"""Requests to a storage or to brokers in several threads.
 
-Used by ``collection`` and ``locations``. A request to an object store takes tens of milliseconds, and a collection makes thousands.
-A collection runs in the background of a query. So a storage that does not respond must not keep the process of an ended query
-alive: the threads are daemon threads, which those of ``concurrent.futures`` are not.
+Used by the connectors. A request to an object store takes tens of milliseconds, and a collection of state files makes thousands.
+Many of them run in the process of the user, or in the background of a query. So a storage that does not respond must not keep
+the process of an ended query alive: the threads are daemon threads, which those of ``concurrent.futures`` are not.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
-#: The number of threads. Python decodes in one of them, and the others wait for the storage.
+#: The usual number of threads. Python decodes in one of them, and the others wait for the storage.
 N_THREADS = 8
-#: How many requests are made or wait for a thread.
-_N_AHEAD = 4 * N_THREADS
+#: How many requests of a thread are made or wait for it.
+_N_AHEAD = 4
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def in_threads(request: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
+def in_threads(request: Callable[[_T], _R], items: Iterable[_T], n_threads: int = N_THREADS) -> Iterator[_R]:
     """Makes a request for each item. Returns the results in the order of the items.
 
     Args:
         request: makes the request for an item. Several threads call it.
         items: the items.
+        n_threads: the maximum number of threads.
 
     Raises the first error of ``request``. Requests that have not begun are not made then.
 
@@ -49,13 +50,13 @@ def in_threads(request: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]
     threads, ahead = 0, deque[Future[_R]]()
     try:
         for item in items:
-            if threads < N_THREADS:
+            if threads < n_threads:
                 threads += 1
-                threading.Thread(target=work, name="streamgroups-storage", daemon=True).start()
+                threading.Thread(target=work, name="streamgroups-requests", daemon=True).start()
             future = Future[_R]()
             ahead.append(future)
             waiting.put((future, item))
-            if len(ahead) >= _N_AHEAD:
+            if len(ahead) >= _N_AHEAD * n_threads:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
