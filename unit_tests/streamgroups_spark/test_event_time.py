@@ -137,3 +137,20 @@ class TestTheStore:
         store.keep([("trades", TaskObservation(P0, offset, 1, offset)) for offset in range(10_001)])
         found = store.take("trades", (OffsetRange(P0, 0, 10_001),))
         assert (len(found), min(it.next_offset for it in found)) == (10_000, 1)
+
+    def test_W2_taken_observations_leave_nothing(self) -> None:
+        store = ObservationStore()
+        store.keep([("trades", TaskObservation(P0, 5, 1, 700)), ("trades", TaskObservation(P1, 5, 1, 700))])
+        for tp in (P0, P1):
+            store.take("trades", (OffsetRange(tp, 0, 9),))
+        assert not store._seen
+
+    def test_W2_the_observations_of_failed_runs_are_removed_in_the_end(self) -> None:
+        """Each run has another name. A query that reports again keeps its observations."""
+        store = ObservationStore()
+        store.keep([("oldest", TaskObservation(P0, 5, 1, 700)), ("lives", TaskObservation(P0, 5, 1, 700))])
+        for n in range(999):
+            store.keep([(f"failed-{n}", TaskObservation(P0, 5, 1, 700)), ("lives", TaskObservation(P0, 6 + n, 1, 700))])
+        assert len(store._seen) == 1_000
+        assert store.take("oldest", (OffsetRange(P0, 0, 9),)) == []
+        assert len(store.take("lives", (OffsetRange(P0, 5, 2_000),))) == 1_000

@@ -11,7 +11,13 @@ from streamgroups.event_time.observations import TaskObservation
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.supervision.policy import NEVER_PASS
 from streamgroups_spark.bridge.rpc import USER, SessionServer
-from streamgroups_spark.bridge.task_reports import ObservationStore, request_observations, request_reports
+from streamgroups_spark.bridge.task_reports import (
+    ObservationStore,
+    OutputCounter,
+    request_observations,
+    request_reports,
+)
+from streamgroups_spark.messages.batch import OutputWritten
 from streamgroups_spark.messages.query import ReportedStates
 from streamgroups_spark.messages.time import Observations, ObservationsRequest
 from streamgroups_spark.session import new_session
@@ -43,6 +49,17 @@ P0 = TopicPartition("flights", 0)
 
 def request(batch: int, run_id: str = "1f3a", start: int = 5) -> ObservationsRequest:
     return ObservationsRequest("trades", (OffsetRange(P0, start, start + 4),), run_id, batch)
+
+
+def test_O3_the_output_of_the_last_queries_is_counted() -> None:
+    counter = OutputCounter()
+    for n in range(1_001):
+        counter.add(OutputWritten("lives", {"parse": 1}, {"divided": 1}))
+        counter.add(OutputWritten(f"query-{n}", {"parse": 1}, {"divided": 1}))
+    for counts in (counter.letters(), counter.statements()):
+        assert len(counts) == 1_000
+        assert "query-0" not in counts
+        assert sum(counts["lives"].values()) == 1_001
 
 
 class TestObservedEventTimes:

@@ -10,7 +10,7 @@ SEMANTICS S10, W2, W15, P4, X2; Spark's ``AccumulatorParam``.
 from __future__ import annotations
 
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
@@ -27,6 +27,7 @@ from streamgroups_spark.messages.time import Observations, ObservationsRequest
 ObservedTimes: TypeAlias = list[tuple[str, TaskObservation]]
 #: Counts by query id and name.
 Counts: TypeAlias = Mapping[str, Mapping[str, int]]
+_Kept: TypeAlias = dict[TopicPartition, dict[tuple[int, bool], TaskObservation]]
 
 #: The limit of observations per partition. It is reached only if a source has ended and no longer takes them.
 _MAX_SEEN = 10_000
@@ -34,6 +35,10 @@ _MAX_SEEN = 10_000
 _MAX_BATCHES = 1_000
 #: The limit of runs whose last reply is kept.
 _MAX_RUNS = 1_000
+#: The limit of names with observations. A failed run leaves those of its last batch, and its program restarts with another name.
+_MAX_NAMES = 1_000
+#: The limit of queries whose output is counted.
+_MAX_QUERIES = 1_000
 #: The limit of counted partitions of members. Each run of a query is another member.
 _MAX_PLACES = 10_000
 
@@ -43,7 +48,8 @@ class ObservationStore:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seen: dict[tuple[str, TopicPartition], dict[tuple[int, bool], TaskObservation]] = defaultdict(dict)
+        #: By the name under which tasks report them, in order of the last report.
+        self._seen: dict[str, _Kept] = {}
         #: The last batch that each run has requested, and its observations: the reply can be lost.
         self._replied: dict[tuple[str, str], tuple[int, list[TaskObservation]]] = {}
 
@@ -51,12 +57,15 @@ class ObservationStore:
         """Stores the observations of a task."""
         with self._lock:
             for reported_as, seen in reported:
-                kept = self._seen[reported_as, seen.topic_partition]
+                of_name = self._seen[reported_as] = self._seen.pop(reported_as, {})
+                kept = of_name.setdefault(seen.topic_partition, {})
                 # In order of the last report, so that the earliest is deleted first.
                 before = kept.pop(seen.key, None)
                 kept[seen.key] = seen if before is None else merged(before, seen)
                 if len(kept) > _MAX_SEEN:
                     del kept[next(iter(kept))]
+            while len(self._seen) > _MAX_NAMES:
+                del self._seen[next(iter(self._seen))]
 
     def reply_to(self, request: ObservationsRequest) -> list[TaskObservation]:
         """Returns the observations of a batch. A repeated request for the last batch of a run returns them again.
@@ -91,10 +100,15 @@ class ObservationStore:
 
     def _take(self, reported_as: str, ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
         taken = []
+        of_name = self._seen.get(reported_as, {})
         for r in ranges:
-            kept = self._seen.get((reported_as, r.topic_partition), {})
+            kept = of_name.get(r.topic_partition, {})
             own = [(offset, of) for offset, of in kept if r.next_offset <= offset < r.end_offset]
             taken += [kept.pop(key) for key in own]
+            if not kept:
+                of_name.pop(r.topic_partition, None)
+        if not of_name:
+            self._seen.pop(reported_as, None)
         return taken
 
     def discard(self, reported_as: str) -> None:
@@ -107,8 +121,7 @@ class ObservationStore:
         []
         """
         with self._lock:
-            for key in [it for it in self._seen if it[0] == reported_as]:
-                del self._seen[key]
+            self._seen.pop(reported_as, None)
 
 
 class StateReports:
@@ -217,8 +230,12 @@ class OutputCounter:
     def add(self, written: OutputWritten) -> None:
         """Adds the counts of a batch."""
         with self._lock:
-            self._letters.setdefault(written.query_id, Counter()).update(written.letters)
-            self._statements.setdefault(written.query_id, Counter()).update(written.statements)
+            for counts, more in ((self._letters, written.letters), (self._statements, written.statements)):
+                # In order of the last batch, so that the query that has ended first is deleted first.
+                of_query = counts[written.query_id] = counts.pop(written.query_id, Counter())
+                of_query.update(more)
+                if len(counts) > _MAX_QUERIES:
+                    del counts[next(iter(counts))]
 
     def letters(self) -> Counts:
         """Returns the number of dead letters by query id and step, of all runs since the start of the process."""
