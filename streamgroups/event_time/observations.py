@@ -76,6 +76,34 @@ def observations(ranges: Collection[OffsetRange], seen: Iterable[TaskObservation
     return found
 
 
+def summed(ranges: Collection[OffsetRange], seen: Iterable[TaskObservation]) -> list[TaskObservation]:
+    """Returns at most two observations of each range, for which :func:`observations` has the same result.
+
+    Args:
+        ranges: ranges of different partitions.
+        seen: observations in these ranges, with different keys.
+
+    >>> p0 = TopicPartition("flights", 0)
+    >>> summed([OffsetRange(p0, 5, 9)], [TaskObservation(p0, 6, 3, 700), TaskObservation(p0, 8, 1, 600)])
+    [TaskObservation(topic_partition=TopicPartition(topic='flights', partition=0), next_offset=5, records=4, event_time_ms=700, producer_ms=None)]
+    """
+    by_kind: defaultdict[tuple[TopicPartition, bool], list[TaskObservation]] = defaultdict(list)
+    for it in seen:
+        by_kind[it.topic_partition, it.producer_ms is not None].append(it)
+    return [
+        TaskObservation(
+            r.topic_partition,
+            r.next_offset,
+            sum(it.records for it in own),
+            _latest(*(it.event_time_ms for it in own)),
+            _latest(*(it.producer_ms for it in own)),
+        )
+        for r in ranges
+        for is_producer in (False, True)
+        if (own := by_kind.get((r.topic_partition, is_producer)))
+    ]
+
+
 def merged(one: TaskObservation, other: TaskObservation) -> TaskObservation:
     """Returns one observation for two at the same offset.
 

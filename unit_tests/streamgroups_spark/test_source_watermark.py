@@ -10,7 +10,7 @@ import pytest
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.coordination.no_metadata import NoMetadata
 from streamgroups.coordination.reset_protocol import event_time_group_of
-from streamgroups.errors import BrokerUnreachable, InvalidOption
+from streamgroups.errors import BrokerUnreachable, InvalidOption, QueryUnknown
 from streamgroups.event_time.imported_watermark import ImportStatus
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.settings import TimeSettings
@@ -18,7 +18,7 @@ from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.stored_time import time_in_entries
 from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.event_time.time_entries import write_entry
-from streamgroups.event_time.unreported_batches import still_current
+from streamgroups.event_time.unreported_batches import Unreported, still_current, with_finished
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Owned
@@ -252,10 +252,56 @@ class TestWhileTheUsersProcessDoesNotRespond:
         assert seen[0] == At(50)
         assert seen[-1] == At(900)
 
+    def test_W2_many_batches_need_two_requests_and_no_more_memory(self) -> None:
+        """The process is frozen for hours, while the query reads on."""
+        requested: list[InFlight] = []
+        is_frozen = True
+
+        def seen(batch: InFlight) -> list[TaskObservation]:
+            requested.append(batch)
+            if is_frozen:
+                raise QueryUnknown("The process does not respond.")
+            return [
+                TaskObservation(r.topic_partition, offset, 1, offset)
+                for r in batch.ranges
+                for offset in range(r.next_offset, r.end_offset)
+            ]
+
+        now_ms = 0
+        time = QueryTime("alice", "airline", AS_READ, seen, NoMetadata(), None, lambda: now_ms)
+        membership = Membership().assign({tp(0): Owned(0), tp(1): Owned(0)})
+        for number in range(1_000):
+            ranges = tuple(OffsetRange(tp(p), number, number + 1) for p in (0, 1))
+            membership = membership.plan(InFlight(number, ranges))
+            time.finished(membership, number)
+            membership, _ = membership.finish(number)
+        assert {it.number for it in requested} == {0}, "the first one is requested again: its reply can be lost"
+        assert len(time._unreported) == 2
+        assert time.reply_to(TimeRequest("airline", NOT_YET)).state.watermark == NOT_YET
+        requested.clear()
+        is_frozen, now_ms = False, 1_000
+        time.finished(membership, 999)
+        assert requested == [
+            InFlight(0, (OffsetRange(tp(0), 0, 1), OffsetRange(tp(1), 0, 1))),
+            InFlight(999, (OffsetRange(tp(0), 1, 1_000), OffsetRange(tp(1), 1, 1_000))),
+        ]
+        assert time.reply_to(TimeRequest("airline", NOT_YET)).state.watermark == At(999)
+
+    def test_W2_the_time_of_a_range_that_is_read_again_is_not_known(self) -> None:
+        waiting: tuple[Unreported, ...] = ()
+        for number, (start, end) in enumerate([(0, 5), (5, 9), (9, 20), (3, 6), (6, 8)]):
+            waiting = with_finished(waiting, InFlight(number, (OffsetRange(tp(0), start, end),)))
+        first, later = waiting
+        assert later.batch == InFlight(4, (OffsetRange(tp(0), 3, 8),))
+        assert still_current(first, [later], {tp(0): 8}) == first.batch.ranges
+        assert still_current(later, [], {tp(0): 8}) == later.batch.ranges
+        assert still_current(later, [], {tp(0): 6}) == later.batch.ranges, "the position before the last batch"
+        assert still_current(later, [], {tp(0): 5}) == (), "the group was reset again"
+
     def test_a_partition_that_another_member_has_read_meanwhile_has_its_time(self) -> None:
         batches = (
-            InFlight(1, (OffsetRange(tp(0), 5, 9), OffsetRange(tp(1), 5, 9))),
-            InFlight(2, (OffsetRange(tp(0), 9, 12),)),
+            Unreported.of(InFlight(1, (OffsetRange(tp(0), 5, 9), OffsetRange(tp(1), 5, 9)))),
+            Unreported.of(InFlight(2, (OffsetRange(tp(0), 9, 12),))),
         )
         for position, expected in ((4, ()), (5, (0,)), (9, (0,)), (12, (0,)), (13, ())):
             found = still_current(batches[0], batches[1:], {tp(0): position})

@@ -74,6 +74,14 @@ class TestObservedEventTimes:
         finally:
             server.close()
 
+    def test_W2_a_reply_after_an_outage_is_as_short_as_that_for_one_batch(self) -> None:
+        """One request is for all batches of the outage. A long reply would not be in time, and so would none after it."""
+        store = ObservationStore()
+        store.keep([("trades", TaskObservation(P0, offset, 2, offset)) for offset in range(5_000)])
+        request = ObservationsRequest("trades", (OffsetRange(P0, 0, 5_000),), "1f3a", 3)
+        for _ in range(2):
+            assert store.reply_to(request) == [TaskObservation(P0, 0, 10_000, 4_999)]
+
     def test_W1_a_process_that_has_ended_is_no_batch_without_event_times(self, session: str) -> None:
         with pytest.raises(QueryUnknown, match=r"does not run any more.* batch 3"):
             request_observations(session, request(3))

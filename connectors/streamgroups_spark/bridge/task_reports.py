@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from streamgroups.errors import QueryUnknown, StreamGroupsError
-from streamgroups.event_time.observations import TaskObservation, merged
+from streamgroups.event_time.observations import TaskObservation, merged, summed
 from streamgroups.monitoring.member_reports import UnreadableWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import StateReport
@@ -68,7 +68,7 @@ class ObservationStore:
                 del self._seen[next(iter(self._seen))]
 
     def reply_to(self, request: ObservationsRequest) -> list[TaskObservation]:
-        """Returns the observations of a batch. A repeated request for the last batch of a run returns them again.
+        """Returns the observations of a batch, summed. A repeated request for the last batch of a run returns them again.
 
         >>> store, p0 = ObservationStore(), TopicPartition("flights", 0)
         >>> store.keep([("trades", TaskObservation(p0, 5, 1, 700))])
@@ -80,7 +80,8 @@ class ObservationStore:
         with self._lock:
             batch, seen = self._replied.pop(of_run, (-1, []))
             if batch < request.batch:
-                batch, seen = request.batch, self._take(request.reported_as, request.ranges)
+                # After an outage of this process a request is for many batches, and its reply must be in time.
+                batch, seen = request.batch, summed(request.ranges, self._take(request.reported_as, request.ranges))
             self._replied[of_run] = batch, seen
             if len(self._replied) > _MAX_RUNS:
                 del self._replied[next(iter(self._replied))]

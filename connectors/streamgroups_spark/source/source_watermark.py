@@ -31,7 +31,7 @@ from streamgroups.event_time.source_time import (
     remove_partitions,
 )
 from streamgroups.event_time.time_entries import came_in, read_time, time_of_assigned, write_entry
-from streamgroups.event_time.unreported_batches import still_current
+from streamgroups.event_time.unreported_batches import Unreported, still_current, with_finished
 from streamgroups.event_time.watermark import At, latest
 from streamgroups.groups.membership import InFlight, Membership
 from streamgroups.metadata_entries import read_entries
@@ -67,8 +67,8 @@ class QueryTime(Times):
         member: the name of the member.
         group_id: its group.
         settings: the event-time settings.
-        seen: returns the observations of the tasks of a batch. Called for each batch, in their order, until it returns. Raises
-            ``QueryUnknown`` if they are not available now.
+        seen: returns the observations of the tasks of a batch. Called for each batch, in their order, until it returns; once
+            for several that have waited. Raises ``QueryUnknown`` if they are not available now.
         metadata_store: the metadata entries of all groups. Not closed here.
         cluster: returns the end offsets of partitions, including open transactions. ``None`` if the query reads uncommitted
             records.
@@ -95,7 +95,7 @@ class QueryTime(Times):
         self._polled: tuple[int, Mapping[TopicPartition, int]] | None = None
         self._metadata_store_off_until_ms: int | None = None
         #: The finished batches without observations, in their order, and when these were last requested in vain.
-        self._unreported: list[InFlight] = []
+        self._unreported: tuple[Unreported, ...] = ()
         self._in_vain_ms: int | None = None
 
     # ---- the thread of the query -------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class QueryTime(Times):
             self._place(positions)
         batch = membership.in_flight
         if batch is not None and batch.number <= number and batch.ranges:
-            self._unreported.append(batch)
+            self._unreported = with_finished(self._unreported, batch)
         elif self._in_vain_ms is not None and 0 <= self._now_ms() - self._in_vain_ms < _AGAIN_MS:
             return
         self._take_reports(positions)
@@ -124,9 +124,9 @@ class QueryTime(Times):
     def _take_reports(self, positions: Mapping[TopicPartition, int]) -> None:
         """Observes the finished batches, as far as their observations are available."""
         while self._unreported:
-            batch, *later = self._unreported
+            first, *later = self._unreported
             try:
-                found = self._seen(batch)
+                found = self._seen(first.batch)
             except QueryUnknown as e:
                 if self._in_vain_ms is None:
                     logger.warning(
@@ -136,8 +136,8 @@ class QueryTime(Times):
                     )
                 self._in_vain_ms = self._now_ms()
                 return
-            self._unreported = later
-            seen = observations(still_current(batch, later, positions), found)
+            self._unreported = tuple(later)
+            seen = observations(still_current(first, later, positions), found)
             self._observe(seen)
             self._write_entries(seen.keys())
         self._in_vain_ms = None

@@ -697,8 +697,8 @@ MUTANTS = (
         "LR5",
         "event-time",
         "streamgroups/event_time/unreported_batches.py",
-        "r.topic_partition in positions and r.next_offset <=",
-        "r.next_offset <=",
+        "if r.topic_partition in positions\n",
+        "if r.topic_partition\n",
         "a partition that another member reads is observed",
     ),
     Mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.event_time.observations import Observation, TaskObservation, observations
+from streamgroups.event_time.observations import Observation, TaskObservation, observations, summed
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime, poll
 from streamgroups.event_time.strategy import Generation, Progress
@@ -26,6 +26,24 @@ def test_portions_and_repetitions_make_no_difference(times: list[int], cuts: set
     read = OffsetRange(P0, 100, 100 + len(times))
     found = observations([read], reported * (1 + twice))
     assert found == {P0: Observation(read.end_offset, read.end_offset + 1, len(times), max(times))}
+
+
+SEEN = st.builds(
+    TaskObservation,
+    st.sampled_from([P0, P1]),
+    st.integers(0, 20),
+    st.integers(0, 9),
+    st.none() | st.integers(0, 99),
+    st.none() | st.integers(0, 99),
+)
+
+
+@given(st.lists(SEEN, unique_by=lambda it: (it.topic_partition, it.key)))
+def test_W2_a_sum_has_the_same_effect(seen: list[TaskObservation]) -> None:
+    ranges = [OffsetRange(P0, 0, 21), OffsetRange(P1, 0, 21)]
+    short = summed(ranges, seen)
+    assert len(short) <= 4
+    assert observations(ranges, short) == observations(ranges, seen)
 
 
 def test_observations_of_other_batches_and_partitions_are_left_out() -> None:
