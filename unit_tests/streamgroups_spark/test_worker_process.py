@@ -373,7 +373,7 @@ def test_P2_after_an_outage_the_last_entry_is_written_last() -> None:
 
 @dataclass
 class _BrokenWriter(Writer):
-    """A writer whose first write raises an error of the client that this library does not know."""
+    """A writer whose first write raises an error of the client that has no meaning in this library."""
 
     has_failed: bool = False
 
