@@ -5,13 +5,13 @@ All other parts are those of ``streamgroups worker run``: the command line, the 
 
 from __future__ import annotations
 
-import threading
 from contextlib import closing
 from dataclasses import dataclass, field
 
 from streamgroups.instances.entries import Definition, Observation, Observed, Placement, Progress, Worker
 from streamgroups_cli import main
 from streamgroups_cli.instance_log import OpenInstance
+from streamgroups_cli.process_signals import Termination
 from streamgroups_cli.workers import running
 from streamgroups_spark.ops.metrics_listener import MetricsListener
 from streamgroups_spark.workers.worker_process import WorkerProcess
@@ -55,13 +55,13 @@ def _run(
     instance: OpenInstance,
     worker: Worker,
     settings: dict[str, str],
-    stop_requested: threading.Event,
+    termination: Termination,
     listener: MetricsListener | None,
 ) -> str:
     del settings, listener
     with closing(instance.log.reader()) as reader:
         reader.read_to_end(10)
-        return WorkerProcess(worker, reader, instance.log.writer(), LightReplica, stop_requested).run()
+        return WorkerProcess(worker, reader, instance.log.writer(), LightReplica, termination.is_requested).run()
 
 
 if __name__ == "__main__":

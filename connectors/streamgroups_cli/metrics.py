@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing
@@ -33,15 +32,13 @@ from streamgroups_cli.lasting_connection import LastingConnection, LastingMonito
 from streamgroups_cli.metrics_address import parse_address
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
-from streamgroups_cli.process_signals import record_signals
+from streamgroups_cli.process_signals import Termination
 
 if TYPE_CHECKING:
     from streamgroups.instances.ports import EntryReader
     from streamgroups_admin.reports.exporter import AuditCollector
 
 _AUDIT_WINDOW = "1d"
-#: The longest time until a signal ends the command.
-_PIECE_S = 0.2
 
 Refresh: TypeAlias = Callable[[], StreamGroupsError | None]
 
@@ -210,11 +207,11 @@ def _audits(
 
 def _refresh_until_stopped(repeated: Sequence[tuple[float, Refresh]]) -> None:
     """Refreshes each result at its interval, in seconds."""
-    stopping = threading.Event()
-    record_signals(stopping)
+    termination = Termination()
+    termination.record_signals()
     failed: set[int] = set()
     due_s = [time.monotonic() + pause_s for pause_s, _ in repeated]
-    while not _is_set_before(min(due_s), stopping):
+    while not termination.wait_until(min(due_s)):
         i = due_s.index(min(due_s))
         pause_s, refresh = repeated[i]
         failure = refresh()
@@ -224,13 +221,6 @@ def _refresh_until_stopped(repeated: Sequence[tuple[float, Refresh]]) -> None:
         elif failure is None and i in failed:
             print_message("The cluster is reachable again.")
         failed = failed - {i} if failure is None else failed | {i}
-
-
-def _is_set_before(due_s: float, stopping: threading.Event) -> bool:
-    """Waits until a time. Not with ``Event.wait``: a signal can arrive while it holds the lock that the handler needs."""
-    while not stopping.is_set() and (left_s := due_s - time.monotonic()) > 0:
-        time.sleep(min(left_s, _PIECE_S))
-    return stopping.is_set()
 
 
 def dashboard_json() -> str:

@@ -102,7 +102,12 @@ class Process:
     @contextmanager
     def running(self) -> Iterator[None]:
         process = WorkerProcess(
-            Worker("w1", 2, 0, 0, 0, 6_000), self.log.reader(), self.writer, self._start, self.stop, clock=self.clock
+            Worker("w1", 2, 0, 0, 0, 6_000),
+            self.log.reader(),
+            self.writer,
+            self._start,
+            self.stop.is_set,
+            clock=self.clock,
         )
 
         def run() -> None:
@@ -433,7 +438,7 @@ def test_a_worker_that_was_frozen_in_a_poll_reads_the_topic_before_its_next_hear
     reader = _FrozenReader(log)
     reader.clock = clock
     worker = Worker("w1", 2, 0, 0, 0, 6_000)
-    process = WorkerProcess(worker, reader, Writer(log), Query, threading.Event(), clock=clock)
+    process = WorkerProcess(worker, reader, Writer(log), Query, lambda: False, clock=clock)
     with pytest.raises(FencedMember):
         process.run()
     assert process.worker.heartbeat == 1

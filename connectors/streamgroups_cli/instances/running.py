@@ -5,7 +5,6 @@ Source: SEMANTICS P2.
 
 from __future__ import annotations
 
-import threading
 from typing import Annotated
 
 import typer
@@ -19,7 +18,7 @@ from streamgroups_cli.instances.launching import DEFAULT, ProcessLauncher, comma
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 from streamgroups_cli.process_logs import log_to_stderr
-from streamgroups_cli.process_signals import record_signals
+from streamgroups_cli.process_signals import Termination
 
 
 @with_options
@@ -72,15 +71,15 @@ def run(
     )
     arguments = ["--instance", name, *_cluster_arguments(connect)]
     command_of(worker_command, arguments)
-    must_end = threading.Event()
-    record_signals(must_end)
+    termination = Termination()
+    termination.record_signals()
     with connect() as cluster:
         from streamgroups_kafka.instances.manager_process import ManagerProcess
 
         log = instance_log(cluster, name)
         created = log.create()
         print_message(f"The manager of {'the new ' if created else ''}instance '{name}' runs.")
-        ManagerProcess(log, settings, ProcessLauncher(worker_command, arguments), must_end.is_set).run()
+        ManagerProcess(log, settings, ProcessLauncher(worker_command, arguments), termination.is_requested).run()
     print_message(f"The manager of instance '{name}' has ended. Its workers continue to run.")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import closing
@@ -22,7 +21,7 @@ from streamgroups_cli.metrics_address import MetricsAddress, metrics_listener, p
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 from streamgroups_cli.process_logs import log_to_stderr
-from streamgroups_cli.process_signals import record_signals
+from streamgroups_cli.process_signals import Termination
 from streamgroups_cli.spark_settings import Conf, Master, spark_session, spark_settings
 
 if TYPE_CHECKING:
@@ -80,12 +79,12 @@ def run(
         _reject_values_of_manager({"--slots": slots, "--lease": lease})
     lease_ms = parse_duration_ms(_LEASE if lease is None else lease, option="--lease")
     address = None if metrics is None else parse_ports(metrics, "--metrics")
-    stop_requested = threading.Event()
-    record_signals(stop_requested)
+    termination = Termination()
+    termination.record_signals()
     with open_instance(options, options.name) as instance:
         worker = _worker(instance.state(), worker_id, slots or _SLOTS, lease_ms, instance.cluster.now_ms())
         with metrics_listener(address) as listener:
-            reason = _run(instance, worker, settings, stop_requested, listener)
+            reason = _run(instance, worker, settings, termination, listener)
     print_message(f"Worker {worker.id} has ended: {reason}.")
 
 
@@ -102,7 +101,7 @@ def _run(
     instance: OpenInstance,
     worker: Worker,
     settings: dict[str, str],
-    stop_requested: threading.Event,
+    termination: Termination,
     listener: MetricsListener | None,
 ) -> str:
     from streamgroups_spark.workers.replica_run import ReplicaRun, declared_replica
@@ -117,7 +116,7 @@ def _run(
     ):
         check_scheduler(spark)
         # PySpark has replaced the handler of SIGINT.
-        record_signals(stop_requested)
+        termination.record_signals()
         run_replica = declared_replica(instance.name, worker.host, lambda: reader.state)
         reader.read_to_end(instance.timeout_s)
         announce(worker.host)
@@ -128,7 +127,7 @@ def _run(
             lambda placement, definition: ReplicaRun(
                 spark, placement, definition, run_replica, listener, partial(share_of_tasks, spark, worker.slots)
             ),
-            stop_requested,
+            termination.is_requested,
         )
         print_message(f"Worker {worker.id} of instance '{instance.name}' runs up to {worker.slots} processors.")
         print_address(listener)

@@ -56,7 +56,7 @@ class WorkerProcess:
         reader: reads the topic. The caller has read it to its end, and closes it.
         writer: writes to the topic.
         start: starts a replica. It does not call the JVM: the replica does, and has its errors.
-        stop_requested: set by a signal.
+        must_end: whether a signal has requested the end.
         end_timeout_s: how long the end waits for queries, in seconds.
     """
 
@@ -64,7 +64,7 @@ class WorkerProcess:
     reader: EntryReader
     writer: EntryWriter
     start: Callable[[Placement, Definition], RunningReplica]
-    stop_requested: threading.Event
+    must_end: Callable[[], bool]
     end_timeout_s: float = 60.0
     clock: Callable[[], int] = awake_ms
 
@@ -190,7 +190,7 @@ class WorkerProcess:
             return "Spark's JVM has ended"
         if self._failure is not None:
             return "its topic was recreated or truncated" if self._has_lost_topic else "the brokers reject its login"
-        if self.stop_requested.is_set():
+        if self.must_end():
             return "it was requested to end"
         if self._is_removed:
             return "the manager has declared it dead"
