@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -27,6 +26,7 @@ from streamgroups.path_names import is_hashed, name_of, path_part
 from streamgroups.state.file_ages import StoredFile, Survey
 from streamgroups.state.file_names import StateFileName
 from streamgroups.threads import in_threads
+from streamgroups.url_logins import has_password, without_login
 from streamgroups_operators.hdfs import is_hdfs, is_hdfs_uri, open_hdfs, write_and_rename
 from streamgroups_operators.local_files import make_durable, sync_directory, write_durably
 
@@ -39,6 +39,9 @@ _S3_ACCESS = (
     "Python connects to S3 with the environment variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and "
     "AWS_ENDPOINT_URL of the driver and the executors, or with the role of the machine. It does not have Spark's settings "
     "'spark.hadoop.fs.s3a.*'."
+)
+_ENCODED = (
+    " Percent-encode the special characters of a login: '/' is %2F, '@' is %40, ':' is %3A, '[' is %5B, and ']' is %5D."
 )
 _ONE_REQUEST = "allow_delayed_open"
 #: The file with the name of a directory that has its hash.
@@ -114,14 +117,14 @@ def remedy_at(location: str, remedy: str) -> str:
 def shown(location: str) -> str:
     """The location without its credentials and parameters, for messages.
 
-    >>> shown("s3://key:secret@bucket/state?endpoint_override=localhost:9000")
-    's3://bucket/state'
+    >>> shown("s3://key:secret@bucket/state?endpoint_override=localhost:9000"), shown("s3a://AKIA:wJalr/K7MDENG@bucket/x")
+    ('s3://bucket/state', 's3a://bucket/x')
     """
     if not _SCHEME.match(location):
         return location
-    uri = LocationUri.parse(location)
-    parts = urlsplit(uri.root)
-    return f"{parts.scheme}://{parts.hostname or ''}{uri.path}"
+    uri = LocationUri.parse(without_login(location))
+    scheme, _, host = uri.root.partition(":")
+    return f"{scheme.lower()}://{host.removeprefix('//')}{uri.path}"
 
 
 def files_below(location: str, *names: str) -> StateDirectory:
@@ -182,7 +185,8 @@ def opened(location: str, what: str = "state") -> tuple[fs.FileSystem, str]:
         # The text of the error can contain the credentials of the URI.
         raise InvalidOption(
             f"The {what} location '{shown(location)}' is not supported ({type(e).__name__}).",
-            remedy=f"Use a path, or a URI of a file system that Arrow reads, such as s3://bucket/{what}.",
+            remedy=f"Use a path, or a URI of a file system that Arrow reads, such as s3://bucket/{what}."
+            + (_ENCODED if has_password(location) else ""),
         ) from None
 
 

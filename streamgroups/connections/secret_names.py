@@ -1,6 +1,6 @@
 """Which settings are secrets, by their names and values.
 
-Used by ``streamgroups.connections.parsing``, ``streamgroups.processors``, and ``streamgroups_kafka.client.jaas`` for its errors. Sources: Kafka's
+Used by ``streamgroups.connections``, ``streamgroups.processors``, the clients of Kafka, and the sinks. Sources: Kafka's
 properties of type PASSWORD (4.1); those that librdkafka marks as sensitive; the options of deltalake's stores (1.6);
 libpq's parameters (18); the settings of Confluent's registry client.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from urllib.parse import unquote
+
+from streamgroups.url_logins import has_password
 
 #: Kafka's nine properties of type PASSWORD (4.1), and those that librdkafka marks as sensitive. They include
 #: certificates, as in Kafka.
@@ -35,12 +37,10 @@ KAFKA_SECRETS = frozenset(
 )
 #: Parts of other names of secrets, also of misspelt ones.
 _NAME = re.compile(
-    r"pas+w|passphrase|secret|jaas|user\.info|token$|scram_(client|server)_key"
+    r"pas+w|passphrase|(?:^|[._-])pwd$|secret|jaas|user\.info|token$|scram_(client|server)_key"
     r"|(access|account|sas|api|private|customer|encryption|master)[._-]?key(?!.*id$)",
     re.IGNORECASE,
 )
-#: A login in a URL.
-_LOGIN = re.compile(r"://[^/\s@]*:[^/\s]*@")
 #: A parameter in a connection string or in the query of a URL. libpq needs no space between a quoted value and the next name.
 _PARAMETER = re.compile(r"(?<![\w./-])([\w.-]+)\s*=")
 
@@ -55,7 +55,19 @@ def is_secret(name: str, value: str) -> bool:
     >>> is_secret("sasl.password", "x"), is_secret("AWS_ACCESS_KEY_ID", "x"), is_secret("proxy", "http://ann:pw@proxy")
     (True, False, True)
     """
-    return name.lower() in KAFKA_SECRETS or bool(_NAME.search(name)) or secret_parameter(value) is not None
+    return is_secret_name(name) or secret_parameter(value) is not None
+
+
+def is_secret_name(name: str) -> bool:
+    """Returns whether each value of a setting with this name is a secret.
+
+    Args:
+        name: the name of the setting.
+
+    >>> is_secret_name("fs.s3a.secret.key"), is_secret_name("AccountKey"), is_secret_name("proxy")
+    (True, True, False)
+    """
+    return name.lower() in KAFKA_SECRETS or _NAME.search(name) is not None
 
 
 def secret_parameter(value: str) -> str | None:
@@ -67,7 +79,7 @@ def secret_parameter(value: str) -> str | None:
     >>> secret_parameter("host=db sslkey=/run/me.key sslpassword=hunter2"), secret_parameter("postgresql://ann:pw@db")
     ('sslpassword', 'password')
     """
-    if _LOGIN.search(value):
+    if has_password(value):
         return "password"
     names = _PARAMETER.findall(unquote(value))
     return next((name for name in names if _NAME.search(name)), None)

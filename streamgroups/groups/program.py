@@ -21,7 +21,7 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from streamgroups.errors import ProgramMismatch
 from streamgroups.groups.commit_metadata import CommitMark, mark_of
@@ -29,6 +29,7 @@ from streamgroups.groups.description import GroupDescription
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed, printable
 from streamgroups.shell_quoting import command
+from streamgroups.url_logins import without_login
 
 #: The form of a program without operators with state, whose output does not change together with the positions.
 NO_FORM = "none"
@@ -37,6 +38,8 @@ CURSORS = "cursors"
 #: A committed offset has 4,096 bytes of metadata, in which a character needs up to 12.
 _MAX_LENGTH, _MAX_QUOTED_LENGTH = 200, 900
 _HASH_DIGITS = 12
+#: The end of the path in a URL.
+_PARAMETERS = re.compile(r"[?#]")
 
 
 class OnOtherProgram(Enum):
@@ -77,11 +80,9 @@ def shown_location(location: str) -> str:
     """
     if "://" not in location:
         return location.rstrip("/") or location
-    parts = urlsplit(location)
-    user, _, host = parts.netloc.rpartition("@")
-    # The name before the host is a container of Azure, which has no password.
-    kept = f"{user}@" if user and ":" not in user else ""
-    return f"{parts.scheme}://{kept}{host}{parts.path.rstrip('/')}"
+    # Not parsed any further: a parser rejects some hosts, and its error contains them.
+    scheme, sign, rest = without_login(location, keeps_user=True).partition("://")
+    return f"{scheme.lower()}{sign}{_PARAMETERS.split(rest, maxsplit=1)[0].rstrip('/')}"
 
 
 def other_forms(form: str, forms: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:

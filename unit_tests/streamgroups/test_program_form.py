@@ -99,6 +99,9 @@ def test_S14_a_program_is_live_while_no_owner_of_its_partition_is_described() ->
     ("location", "shown"),
     [
         ("s3://key:hunter2@bucket/board/", "s3://bucket/board"),
+        ("s3://key:hunter/2@hunter2@bucket/board/", "s3://bucket/board"),
+        ("s3://key:hunt]er2@bucket/board/", "s3://bucket/board"),
+        ("S3A://[bucket/x#hunter2", "s3a://[bucket/x"),
         ("s3a://bucket/board?secret_key=hunter2", "s3a://bucket/board"),
         ("abfss://board@account.dfs.core.windows.net/x", "abfss://board@account.dfs.core.windows.net/x"),
         ("/data/board/", "/data/board"),

@@ -206,6 +206,8 @@ def test_a_login_in_an_address_is_not_stored(cli: CommandLine, config: Path) -> 
     for options in (
         ("--location", "s3://me:hunter22@bucket"),
         ("--url", "http://me:hunter22@registry.example:8081"),
+        ("--conninfo", "postgresql://me:hunt/hunter22@db/flights"),
+        ("--location", "s3://AKIA:abc/hunter22@bucket/t"),
         ("--conninfo", "postgresql://me:hunter22@db/flights"),
         ("--conninfo", "host=db password=hunter22"),
         ("--conninfo", "host=db sslpassword=hunter22"),

@@ -8,6 +8,7 @@ import shutil
 import stat
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -86,6 +87,25 @@ def test_a_location_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 def test_a_location_is_shown_without_credentials_and_parameters() -> None:
     assert shown("s3://key:hunter2@bucket/a/b?endpoint_override=localhost%3A9000") == "s3://bucket/a/b"
     assert shown("/data/state") == "/data/state"
+    assert (
+        shown("abfss://container@account.dfs.core.windows.net/x") == "abfss://container@account.dfs.core.windows.net/x"
+    )
+    assert shown("hdfs://namenode:8020/a@b") == "hdfs://namenode:8020/a@b"
+    assert shown("s3:/key:hunt/er2@bucket/x") == "s3:///bucket/x"
+
+
+@pytest.mark.parametrize(
+    "secret", ["wJalr/K7MDENG/bPxRfiCYTAIL", "hunter2@TAIL", "hunter2]TAIL", "hunt[er2", "a:b/TAIL", "a b/TAIL"]
+)
+def test_S10_a_location_with_a_login_that_is_not_encoded_is_rejected_without_it(secret: str) -> None:
+    location = f"s3a://AKIAIOSFODNN7EXAMPLE:{secret}@bucket/state"
+    assert shown(location) == "s3a://bucket/state"
+    for use in (files_below, directories_at):
+        with pytest.raises((InvalidOption, StateUnreachable)) as rejected:
+            use(location.replace("bucket", "[bucket"))
+        text = "".join(traceback.format_exception(rejected.value))
+        assert not [it for it in ("AKIA", "akia", "TAIL", "hunt", "wJalr") if it in text.partition("Error")[2]]
+        assert "Percent-encode the special characters of a login" in rejected.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -104,7 +124,9 @@ def test_a_location_has_the_directory_that_hadoop_has(path: str, opened: str) ->
     assert open_location(f"gs://anonymous@bucket/{path}")[1] == f"bucket/{opened}"
     s3 = f"s3a://key:secret@bucket/{path}{'&' if 'localhost' in path else '?'}region=eu-west-1"
     assert open_location(s3)[1] == f"bucket/{opened}"
-    assert shown(s3) == f"s3a://bucket/{opened}"
+    # What precedes an @ can be a password with a slash.
+    assert shown(s3) == (f"s3a://{opened.rpartition('@')[2]}" if "@" in opened else f"s3a://bucket/{opened}")
+    assert shown(s3.replace("key:secret@", "")) == f"s3a://bucket/{opened}"
 
 
 @pytest.mark.parametrize(

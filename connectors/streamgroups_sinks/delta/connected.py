@@ -15,6 +15,7 @@ from streamgroups.connections.explicit_options import with_explicit
 from streamgroups.connections.references import resolved
 from streamgroups.connections.variants import DeltaConnection
 from streamgroups.errors import InvalidOption
+from streamgroups.groups.program import shown_location
 from streamgroups.location_uris import path_or_url
 from streamgroups_sinks.delta.atomic_commits import check_atomic_commits
 from streamgroups_sinks.delta.store import local_path
@@ -60,7 +61,7 @@ def address_in(connection: DeltaConnection, uri: str) -> str:
     path = posixpath.normpath(inside) if inside.strip("/") else ".."
     if path in (".", "..") or path.startswith(("../", "/")):
         raise InvalidOption(
-            f"The table '{uri}' is outside the location of connection '{connection.name}', '{location}'.",
+            f"The table '{shown_location(uri)}' is outside the location of connection '{connection.name}', '{location}'.",
             remedy="Use a path relative to the location, or another connection.",
         )
     return f"{location.rstrip('/')}/{path}"

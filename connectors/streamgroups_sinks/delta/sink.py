@@ -24,6 +24,7 @@ from streamgroups.groups.program import shown_location
 from streamgroups.location_uris import path_or_url
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Ledger
+from streamgroups.url_logins import has_login
 from streamgroups_sinks.delta.atomic_commits import check_atomic_commits
 from streamgroups_sinks.delta.connected import address_in, named_connection, storage_options_of
 from streamgroups_sinks.delta.data_files import remove_leftovers, write_files
@@ -38,6 +39,8 @@ from streamgroups_sinks.delta.tables import Mode, Target, table_id
 logger = logging.getLogger(__name__)
 
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
+#: The parameters of a URL, before its fragment.
+_PARAMETERS = re.compile(r"^[^#]*\?[^#]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,12 +254,17 @@ def _absolute(uri: object) -> str:
         path = os.path.abspath(text)
         _check_path(path, path)
         return path
-    parts = urlsplit(text)
-    # In Azure's URLs the part before the @ is a container, elsewhere it is user and password.
-    if ("@" in parts.netloc and parts.scheme not in ("abfs", "abfss", "wasb", "wasbs")) or parts.query:
+    # The parameters can be a token of Azure.
+    if has_login(text) or _PARAMETERS.search(text):
         raise InvalidOption(
             "uri contains credentials, but errors show the uri.", remedy="Put them into storage_options."
         )
+    try:
+        urlsplit(text)
+    except ValueError:
+        # The text of the error can contain the host.
+        invalid = InvalidOption("uri has an invalid host.", remedy="Use a URL such as s3://bucket/table.")
+        raise invalid from None
     _check_path(text, unquote(text))
     return text
 

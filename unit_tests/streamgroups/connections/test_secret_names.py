@@ -49,6 +49,11 @@ def test_the_secrets_of_libpq() -> None:
     [
         ("postgresql://me:hunter22@db/flights", "password"),
         ("postgresql://:hunter22@db/flights", "password"),
+        ("postgresql://ann:hunt/er22@db/x", "password"),
+        ("s3://AKIA:abc/def]SECRET@bucket/t", "password"),
+        ("https://proxy:8080/a@b", None),
+        ("abfss://container@account.dfs.core.windows.net/x:y@z", None),
+        ("s3://bucket/a:b@c", None),
         ("postgresql://db/flights?ssl%70assword=hunter22", "sslpassword"),
         ("host=db PASSWORD=hunter22", "PASSWORD"),
         ("AccountName=me;AccountKey=hunter22", "AccountKey"),

@@ -12,6 +12,7 @@ import pytest
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 import streamgroups as sg
+from streamgroups.connections.variants import DeltaConnection
 from streamgroups.errors import (
     InvalidOption,
     NotAuthorized,
@@ -41,6 +42,9 @@ from streamgroups_sinks.delta.writer_features import Demands, check_files_may_be
         ({"partition_by": 7}, "partition_by=7 is not a tuple"),
         ({"uri": ""}, "uri is neither a path nor a URL"),
         ({"uri": "s3://user:hunter2@bucket/flights"}, "uri contains credentials"),
+        ({"uri": "s3://AKIA:secretkey/hunter2@bucket/t"}, "uri contains credentials"),
+        ({"uri": "s3://AKIA:hunter2]@bucket/t"}, "uri contains credentials"),
+        ({"uri": "s3://[hunter2/t"}, "uri has an invalid host"),
         ({"uri": "az://c/flights?sig=hunter2"}, "uri contains credentials"),
         ({"uri": "dbfs:/flights"}, "uri has the scheme 'dbfs:' without a host or bucket. Write dbfs://HOST/PATH"),
         ({"uri": "hdfs:/flights"}, "uri has the scheme 'hdfs:' without a host or bucket"),
@@ -71,6 +75,12 @@ def test_a_path_does_not_depend_on_where_a_task_runs(monkeypatch: pytest.MonkeyP
     assert sg.DeltaSink(uri="flights").uri == str(tmp_path / "flights")
     assert sg.DeltaSink(uri="abfss://c@account.dfs.example/t").uri == "abfss://c@account.dfs.example/t"
     assert sg.DeltaSink(uri="./a:b/t").uri == str(tmp_path / "a:b/t")
+
+
+def test_the_error_of_a_table_outside_of_its_connection_has_no_login() -> None:
+    with pytest.raises(InvalidOption, match="The table 's3://bucket/t' is outside the location") as rejected:
+        sg.DeltaSink(connection=DeltaConnection("lake", "s3://bucket/x"), uri="s3://AKIA:secretkey/hunter2@bucket/t")
+    assert "hunter2" not in str(rejected.value)
 
 
 def test_a_path_as_hadoop_and_spark_print_it_is_the_same_directory() -> None:

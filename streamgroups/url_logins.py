@@ -1,0 +1,148 @@
+"""The login in a URL, also if its password contains characters that must be encoded, such as ``/`` and ``@``.
+
+Used wherever a URL is shown, checked or stored. In a URL of RFC 3986, a slash ends the part with the login. Users nevertheless
+copy passwords unchanged, and many secret keys of AWS contain a slash. A parser then takes a part of the password for a host or a
+path, and shows it.
+
+A colon before the first slash that is not the colon of a port begins a password, if an ``@`` follows. The password ends at the
+last ``@``: a mask that is too long hides a part of the path, and one that is too short shows a part of the password. A password of
+digits before a slash cannot be distinguished from a port. A bucket has no port.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+#: In URLs of Azure the name before the ``@`` is a container.
+_OF_CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+#: Schemes with a bucket instead of a host.
+_OF_BUCKETS = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "oss", "cos", "cosn", "obs"})
+#: The beginning of a URL, such as ``jdbc:postgresql://``, and of a URI with less than two slashes.
+_WHOLE_URL = re.compile(r"\s*(?:[A-Za-z][\w+.-]*:)+//")
+_WHOLE = re.compile(rf"{_WHOLE_URL.pattern}|\s*[A-Za-z][\w+.-]*:/?")
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*$")
+_LONGEST_SCHEME = 40
+_SIGN = "://"
+_END_OF_HOST = re.compile(r"[/?#]")
+#: A quote inside of a word does not end it.
+_WORD = re.compile(r"""(?:[^\s"']|["'](?=\w))+""")
+_HOST = r"(?:\[[\w:.%]+\]|[\w.%-]+)(?::\d{1,5})?"
+_HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*")
+
+
+class _Login(NamedTuple):
+    """The places where a login begins and ends, and whether it has a password."""
+
+    begin: int
+    end: int
+    has_password: bool
+
+
+def has_password(text: str) -> bool:
+    """Returns whether a text is or contains a URL with a password.
+
+    Args:
+        text: a URL, or any text.
+
+    >>> has_password("s3://key:wJalr/K7MDENG@bucket/state"), has_password("http://host:8080/a@b")
+    (True, False)
+    >>> has_password("abfss://container@account.dfs.core.windows.net/x"), has_password("postgresql://ann@db/flights")
+    (False, False)
+    """
+    found = _login_of(text) if _WHOLE_URL.match(text) else None
+    return bool(found and found.has_password) or any(it.has_password for it in _logins_in(text))
+
+
+def has_login(url: str) -> bool:
+    """Returns whether a URL contains a login, with or without a password. The container of Azure is none.
+
+    Args:
+        url: one URL.
+
+    >>> has_login("s3://ann@bucket/x"), has_login("abfss://container@account.dfs.core.windows.net/x")
+    (True, False)
+    """
+    return _login_of(url) is not None
+
+
+def without_login(url: str, *, keeps_user: bool = False) -> str:
+    """Returns a URL without its login.
+
+    Args:
+        url: one URL, or a path.
+        keeps_user: whether a login without a password stays.
+
+    >>> without_login("s3a://AKIA:wJalr/K7MD@ENG@bucket/state")
+    's3a://bucket/state'
+    >>> without_login("abfss://container@account.dfs.core.windows.net/x"), without_login("s3://bucket/a:b@c")
+    ('abfss://container@account.dfs.core.windows.net/x', 's3://bucket/a:b@c')
+    """
+    found = _login_of(url)
+    if found is None or (keeps_user and not found.has_password):
+        return url
+    return url[: found.begin] + url[found.end + 1 :]
+
+
+def without_logins(text: str) -> str:
+    """Returns a text with ``***`` for each login in its URLs. A URL ends at white space, or at a quote after which no word begins.
+
+    The cost grows with the length of the text only.
+
+    Args:
+        text: any text.
+
+    >>> without_logins("GET https://ann:p@ss/w0rd@idp/token failed at http://proxy:8080/a@b")
+    'GET https://***@idp/token failed at http://proxy:8080/a@b'
+    """
+    pieces, at = [], 0
+    for login in _logins_in(text):
+        pieces += [text[at : login.begin], "***"]
+        at = login.end
+    return "".join((*pieces, text[at:]))
+
+
+def _login_of(url: str) -> _Login | None:
+    whole = _WHOLE.match(url)
+    if whole is None:
+        return None
+    scheme = whole[0].rstrip("/").strip().removesuffix(":").rpartition(":")[2]
+    return _login_at(url, whole.end(), len(url), url.rfind("@"), scheme)
+
+
+def _logins_in(text: str) -> list[_Login]:
+    found = []
+    for word in _WORD.finditer(text) if _SIGN in text and "@" in text else ():
+        last = text.rfind("@", word.start(), word.end())
+        sign = text.find(_SIGN, word.start(), word.end())
+        while -1 < sign < last:
+            begin = sign + len(_SIGN)
+            before = _SCHEME.search(text[max(word.start(), sign - _LONGEST_SCHEME) : sign])
+            login = _login_at(text, begin, word.end(), last, before[0] if before else "")
+            found += [login] if login is not None else []
+            sign = text.find(_SIGN, begin if login is None else login.end, word.end())
+    return found
+
+
+def _login_at(text: str, begin: int, end: int, last: int, scheme: str) -> _Login | None:
+    """The login of the URL whose host or login begins at a place.
+
+    Args:
+        text: the text with the URL.
+        begin: the place after the two slashes.
+        end: the place where the URL ends.
+        last: the place of the last ``@`` in the URL; -1 without one.
+        scheme: its scheme.
+    """
+    scheme = scheme.lower()
+    # A drive of Windows has a colon.
+    if last <= begin or scheme == "file":
+        return None
+    slash = _END_OF_HOST.search(text, begin, end)
+    user, at, hosts = text[begin : slash.start() if slash else end].rpartition("@")
+    is_plain = ":" not in hosts or (scheme not in _OF_BUCKETS and _HOSTS.fullmatch(hosts))
+    if ":" in user or not is_plain:
+        return _Login(begin, last, has_password=True)
+    if user and at and scheme not in _OF_CONTAINERS:
+        return _Login(begin, begin + len(user), has_password=False)
+    return None
