@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 from integration_tests.campaign import sabotages
+from streamgroups.connections.redaction import redacted
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.membership import Membership, NewPosition, Owned
 from streamgroups.ledgers import batch_commit
 from streamgroups.ledgers.compare_and_swap import AlreadyDone, Commit, Fenced
 from streamgroups.ledgers.fences import epoch_partition
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators import file_format
 
 P0 = TopicPartition("flights", 0)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
+from urllib.parse import quote
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
+from psycopg.conninfo import make_conninfo
 
-from streamgroups_kafka.client.jaas import redacted
+from streamgroups.connections.redaction import redacted
 
 #: The rule for a JSON Web Token as one expression, whose cost is the square of a text.
 _TOKEN = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*", re.IGNORECASE)
@@ -41,12 +45,15 @@ def test_a_token_is_found_as_by_one_expression(text: str) -> None:
 @pytest.mark.parametrize(
     "part",
     ["-eyJ", "eyJ", ".eyJ", "eyJhbGciOiJ.", "eyJhbGciOiJ.a", "-eyJhbGciOiJ.a ", "password", 'password="', "secret = ", "://",
-     "://a", "password='", 'secret="\\', "a.", "-", ".", " ", "password=\\\""],
+     "://a", "password='", 'secret="\\', "a.", "-", ".", " ", "password=\\\"", "password:", "password ", "a=", "a ", "accesskey",
+     "password=\\", "password='\\\\' ", "\\", "\\\"", "password=''", 'a"', "password=...", "authorization: basic ", "x://a:b@",
+     'password="x" ', "secret: digest ", "passwd%3D", "password->", "password=\\\\\"", "'password': a"],
 )  # fmt: skip
 def test_the_cost_grows_with_the_length(part: str) -> None:
     # With a cost of the square, each of these texts would take minutes.
-    text = part * (200_000 // len(part))
-    assert len(redacted(text, ())) <= 2 * len(text)
+    for text in (part * (300_000 // len(part)), f"password='{part * (300_000 // len(part))}"):
+        assert len(redacted(text, ())) <= 2 * len(text)
+        assert len(redacted(text, ["hunter2", "pass"], {"a.b"})) <= 2 * len(text)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +69,118 @@ def test_the_cost_grows_with_the_length(part: str) -> None:
 )
 def test_secrets_are_replaced(text: str, expected: str) -> None:
     assert redacted(text, ()) == expected
+
+
+#: No part of the other texts.
+_MARKS = "QZ"
+_VALUES = st.text(st.sampled_from(_MARKS + "/@:[]%+=,;.-_!#?&$\\|'\"(){}<> \t"), min_size=1).map(lambda it: f"Q{it}Z")
+_NAMES = st.sampled_from(
+    [
+        "password",
+        "sslpassword",
+        "aws_secret_access_key",
+        "access_token",
+        "AccountKey",
+        "passphrase",
+        "sasl.password",
+        "apiKey",
+    ]
+)
+_FORMS: dict[str, Callable[[str, str], str]] = {
+    "libpq": lambda _, value: make_conninfo(host="db", password=value, user="ann"),
+    "json": lambda name, value: json.dumps({"host": "db", name: value, "user": "ann"}),
+    "repr of a mapping": lambda name, value: repr({"host": "db", name: value, "user": "ann"}),
+    "repr of an argument": lambda name, value: f"Client(host='db', {name}={value!r}, user='ann')",
+    "scala": lambda name, value: f"Map(host -> db, {name} -> {json.dumps(value)}, user -> ann)",
+    "url": lambda _, value: f"postgresql://ann:{''.join(value.split())}@db/flights",
+    "query of a url": lambda name, value: f"https://db/x?user=ann&{name}={quote(value, safe='')}",
+    "encoded": lambda name, value: quote(f"user=ann {name}={value}", safe=""),
+}
+_TEXTS: dict[str, Callable[[str], str]] = {
+    "itself": str,
+    "repr": repr,
+    "json": json.dumps,
+    "json in json": lambda text: json.dumps({"cfg": json.dumps({"dsn": text})}),
+    "repr of json": lambda text: repr(json.dumps({"dsn": text})),
+    "sentence": lambda text: f"It failed: {text}",
+}
+
+
+@given(_VALUES, _NAMES, st.sampled_from(sorted(_FORMS)), st.sampled_from(sorted(_TEXTS)))
+@example("'Q Z", "password", "libpq", "itself")
+@example("'Q Z", "password", "libpq", "repr")
+@example("Q Z", "password", "json", "json in json")
+def test_P4_no_character_of_a_quoted_or_escaped_value_stays(value: str, name: str, form: str, text: str) -> None:
+    given_text = _TEXTS[text](_FORMS[form](name, value))
+    shown = redacted(given_text, ())
+    assert not [mark for mark in _MARKS if mark in shown]
+    assert "***" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"password='\'hunter2 tail' user=ann", "password=*** user=ann"),
+        (r"password=\"hunter2\" failed", "password=*** failed"),
+        (r'{"cfg": "{\"password\": \"hunter2tail\"}"}', r'{"cfg": "{\"password\": ***}"}'),
+        ("password=hunter,2 failed", "password=*** failed"),
+        ("password=hunter2, user=ann.", "password=***, user=ann."),
+        ('{"dsn":"host=db password=hunter2","user":"ann"}', '{"dsn":"host=db password=***","user":"ann"}'),
+        ('{"password": 123, "user": 7}', '{"password": ***, "user": 7}'),
+        ("secret_access_key=x access_token=x AccountKey=x passphrase=x PWD=x", "secret_access_key=*** access_token=*** "
+         "AccountKey=*** passphrase=*** PWD=***"),
+        ("Authorization: Basic YW5uOnB3 failed", "Authorization: *** failed"),
+        ('"authorization": "Bearer abc"', '"authorization": ***'),
+        ('Proxy-Authorization: Digest username="ann", response="x"\nHost: a', "Proxy-Authorization: ***\nHost: a"),
+        ("?sv=2&sig=ab%3D", "?sv=2&sig=***"),
+        ("password%3Dhunter2%26x", "password%3D***"),
+        ("postgresql://ann:p@ss/w0rd@db", "postgresql://***@db"),
+        ("password='hunter2 and the text is trunc", "password=***"),
+        ("password=b'hunter 2', x", "password=***, x"),
+    ],
+)  # fmt: skip
+def test_P4_values_are_replaced(text: str, expected: str) -> None:
+    assert redacted(text, ()) == expected
+    assert redacted(expected, ()) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Use one module: <class>LoginModule required username="..." password="...";',
+        "Option 'kafka.sasl.jaas.config': the ScramLoginModule requires username and password.",
+        "Option 'kafka.sasl.password' is given twice.",
+        "Unexpected token: x in line 1",
+        'Wrote "password=" to the log',
+        "GROUP_AUTHORIZATION_FAILED: Broker: Group authorization failed",
+        "abfss://container@account.dfs.core.windows.net/x:y@z",
+        "http://proxy:8080/a@b and key=('id',) and access_key_id=AKIA",
+        '{"password": null, "user": "ann"}',
+    ],
+)
+def test_P4_texts_without_secrets_are_unchanged(text: str) -> None:
+    assert redacted(text, ()) == text
+
+
+@given(st.lists(st.sampled_from(["abcd", "bcde", "cdef", "x", " "]), max_size=8).map("".join))
+def test_P4_overlapping_secrets_are_replaced_whole(text: str) -> None:
+    secrets = ["abcd", "abcdef", "cdef", "abc"]
+    secret = {
+        at + i for it in secrets[:3] for at in range(len(text)) if text.startswith(it, at) for i in range(len(it))
+    }
+    assert redacted(text, secrets).replace("*", "") == "".join(it for at, it in enumerate(text) if at not in secret)
+
+
+@given(st.text(st.sampled_from("QZ\"'\\/ é&"), min_size=4))
+def test_P4_a_known_secret_is_replaced_in_each_form(secret: str) -> None:
+    for form in (secret, json.dumps(secret), repr(secret), quote(secret, safe="")):
+        shown = redacted(f"<{form}>", [secret])
+        assert shown in ("<***>", '<"***">', "<'***'>")
+
+
+def test_P4_a_secret_in_the_name_of_an_option_stays() -> None:
+    names = {"session.timeout.ms", "kafka."}
+    text = "Option 'kafka.session.timeout.ms' of the 'kafka.' options: kafka, kafka.x, session.timeout.ms-1"
+    shown = redacted(text, ["kafka", "session"], names)
+    assert shown == "Option 'kafka.session.timeout.ms' of the 'kafka.' options: ***, ***.x, ***.timeout.ms-1"
+    assert redacted("session.timeout.ms hunter2", ["session.timeout.ms hunter2"], names) == "***"

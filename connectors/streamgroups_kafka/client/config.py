@@ -15,11 +15,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 
+from streamgroups.connections.redaction import redacted
 from streamgroups.connections.secret_names import KAFKA_SECRETS
 from streamgroups.errors import InvalidOption
 from streamgroups.option_values import folded
 from streamgroups_kafka.client.connected import Recipe, References, resolved_settings
-from streamgroups_kafka.client.jaas import PROVIDER, redacted, secrets_of
+from streamgroups_kafka.client.jaas import PROVIDER, secrets_of
 from streamgroups_kafka.client.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNOWN, MEMBERSHIP, translate
 from streamgroups_kafka.client.key_stores import BINARY_STORES, pem_properties
 from streamgroups_kafka.client.token_providers import TokenSource, token_source

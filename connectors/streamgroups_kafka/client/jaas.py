@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from streamgroups.connections.redaction import SHORTEST_SECRET
 from streamgroups.connections.secret_names import KAFKA_SECRETS
 from streamgroups.errors import InvalidOption
 
@@ -348,17 +349,6 @@ def _check_provider(properties: Mapping[str, str]) -> None:
         )
 
 
-_IN_TEXT = re.compile(
-    r"""(?P<name>\b\w*(?:password|secret)["']?\s*[=:]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s;,"']+) | (?P<url>://)[^/\s@]+@""",
-    re.IGNORECASE | re.VERBOSE,
-)
-#: Words that dots join, where three adjacent ones can be a JSON Web Token. An expression of its three parts would read
-#: a text again for each of its possible beginnings, and a producer chooses texts.
-_DOTTED = re.compile(r"[\w.-]+")
-_TOKEN_HEADER = re.compile(r"(?:^|(?<=-))eyJ[\w-]{8,}", re.IGNORECASE)
-_SHORTEST_SECRET = 4  # the redaction of a shorter one would remove half of every text
-
-
 def secrets_of(properties: Iterable[tuple[str, str]], doubtful: Iterable[str] = ()) -> list[str]:
     """Returns all strings that must not be shown.
 
@@ -381,33 +371,7 @@ def secrets_of(properties: Iterable[tuple[str, str]], doubtful: Iterable[str] = 
                 found |= set(parse_jaas(value).secrets)
             except InvalidOption:
                 found |= set(re.split(r"""[\s=;"']+""", value)) - _FLAGS
-    return sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
-
-
-def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Replaces each secret, JSON Web Tokens, values after ``password=`` or ``secret=``, and credentials in a URL with
-    ``***``.
-
-    >>> redacted('hunter2 and password="x y"; http://ann:pw@idp', ["hunter2"])
-    '*** and password=***; http://***@idp'
-    """
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return _IN_TEXT.sub(_masked, _DOTTED.sub(_without_tokens, text))
-
-
-def _without_tokens(match: re.Match[str]) -> str:
-    """Replaces JSON Web Tokens: three words, where the first one ends with a header in base64, and the last can be empty."""
-    words, found, at = match[0].split("."), [], 0
-    while at < len(words):
-        header = _TOKEN_HEADER.search(words[at]) if at + 2 < len(words) and words[at + 1] else None
-        found.append(words[at] if header is None else words[at][: header.start()] + "***")
-        at += 1 if header is None else 3
-    return ".".join(found)
-
-
-def _masked(match: re.Match[str]) -> str:
-    return f"{match['name']}***" if match["name"] else f"{match['url']}***@"
+    return sorted((s for s in found if len(s) >= SHORTEST_SECRET), key=len, reverse=True)
 
 
 def _parts(value: str) -> set[str]:

@@ -22,9 +22,9 @@ from typing import Any
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from streamgroups.checkpoints.spark_logs import ends_in, parse_offsets, parse_query_id
+from streamgroups.connections.redaction import redacted
 from streamgroups.errors import StreamGroupsError
 from streamgroups.threads import in_threads
-from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.locations import is_local, open_location
 
 logger = logging.getLogger(__name__)

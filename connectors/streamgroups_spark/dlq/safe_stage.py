@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamgroups.connections.redaction import redacted
 from streamgroups.dlq.bad_record_search import Failed
 from streamgroups.dlq.letter import COLUMN, missing_columns
 from streamgroups.errors import FunctionFailed
 from streamgroups.printable import printable
-from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.plain_values import in_utc, json_of
 from streamgroups_spark.dlq import user_functions
 from streamgroups_spark.dlq.user_functions import FunctionResult, SafeFunction

@@ -10,10 +10,10 @@ from dataclasses import replace
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from streamgroups.connections.redaction import redacted
 from streamgroups.errors import StreamGroupsError
 from streamgroups.printable import printable
 from streamgroups.supervision.failure_causes import MAX_CHARACTERS, Failure, failure_in, failure_of
-from streamgroups_kafka.client.jaas import redacted
 
 
 def cause_of(error: Exception, max_characters: int = MAX_CHARACTERS) -> Failure:

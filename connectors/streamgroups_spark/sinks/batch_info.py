@@ -18,6 +18,7 @@ from typing import Any
 from streamgroups.checkpoints.offset import decode
 from streamgroups.checkpoints.spark_kafka import punctuation_group
 from streamgroups.checkpoints.spark_logs import ends_in, parse_offsets
+from streamgroups.connections.redaction import redacted
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
 from streamgroups.groups.membership import InFlight, States
 from streamgroups.identity import TopicIdentity
@@ -25,7 +26,6 @@ from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
-from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.locations import remedy_at
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_source

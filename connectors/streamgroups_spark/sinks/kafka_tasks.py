@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
+from streamgroups.connections.redaction import redacted
 from streamgroups.errors import InvalidOption, TransactionFailed
 from streamgroups.printable import listed
-from streamgroups_kafka.client.jaas import redacted
 from streamgroups_kafka.transactions.task_output import OutputSettings, RejectedRecord, write_records, written_twice
 from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_spark.sinks.base import TaskOutput

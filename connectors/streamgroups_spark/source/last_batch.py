@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from streamgroups.connections.redaction import redacted
 from streamgroups.errors import QueryUnknown, StateUnreachable, StreamGroupsError
-from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.locations import remedy_at
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_user

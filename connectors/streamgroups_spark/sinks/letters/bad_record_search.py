@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamgroups.connections.redaction import redacted
 from streamgroups.dlq.bad_record_search import Failed, isolate
 from streamgroups.dlq.letter import missing_columns
 from streamgroups.errors import RecordRejected
-from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.plain_values import json_of_row, texts_of
 from streamgroups_spark.sinks.letters.good_rows import FAILURE_TYPE
 

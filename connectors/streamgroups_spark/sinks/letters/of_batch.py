@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamgroups.connections.redaction import redacted
 from streamgroups.dlq.bad_record_search import Failed, isolate
 from streamgroups.dlq.completion import BatchOfLetters, as_row, complete
 from streamgroups.dlq.letter import LETTER, DeadLetter
@@ -24,7 +25,6 @@ from streamgroups.dlq.record_headers import ID_HEADER, to_headers
 from streamgroups.dlq.reduction import RejectedLetters, fitting, reductions
 from streamgroups.errors import RecordRejected
 from streamgroups.printable import printable
-from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.letters.good_rows import TaskLetters, arrow_fields, failures_in
 
