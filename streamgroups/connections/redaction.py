@@ -71,7 +71,9 @@ def _without_secrets(text: str, secrets: Iterable[str], names: Collection[str]) 
     for begin, end in found:
         while next_kept < len(kept) and kept[next_kept][1] <= begin:
             next_kept += 1
-        if next_kept < len(kept) and kept[next_kept][0] <= begin and end <= kept[next_kept][1]:
+        word = kept[next_kept] if next_kept < len(kept) else (end, end)
+        # The whole word is replaced: a value can be the name of an option.
+        if word[0] <= begin and end <= word[1] and (begin, end) != word:
             continue
         if begin >= at:
             pieces += [text[at:begin], _MASK]

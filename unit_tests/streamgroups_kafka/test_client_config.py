@@ -724,6 +724,42 @@ def test_no_secret_in_the_error_of_broken_jaas(secret: str, template: str) -> No
     assert secret not in _rejection({"sasl.jaas.config": template.format(secret)})
 
 
+@pytest.mark.parametrize(
+    "jaas",
+    [
+        f"{PLAIN.rstrip(';')}",
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="hunter2"',
+        'LoginModule required clientId="ann" clientSecret="hunter2"',
+    ],
+)
+def test_the_remedy_for_broken_jaas_is_whole(jaas: str) -> None:
+    text = _rejection({"sasl.jaas.config": jaas})
+    assert "may contain a password). Use one module: " in text
+    assert text.endswith('<class>LoginModule required username="..." password="...";')
+    assert "hunter2" not in text
+
+
+@pytest.mark.parametrize("password", ["kafka", "session", "timeout", "librdkafka", "sesion"])
+def test_names_of_options_stay_in_errors_although_they_contain_a_password(password: str) -> None:
+    login = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ann",
+        "sasl.password": password,
+    }
+    text = _rejection({**login, "sesion.timeout.ms": "6000"})
+    assert text.endswith("Option 'kafka.sesion.timeout.ms' is unknown. Did you mean 'kafka.session.timeout.ms'?")
+    rejected = _rejection({**login, "session.timeout.ms": "6000", "socket.timeout.ms": "1"})
+    assert f"{'***' if password == 'librdkafka' else 'librdkafka'} rejects the 'kafka.' options" in rejected
+    config = ClientConfig(
+        (("sasl.password", password), ("client.id", f"x{password}y"), ("session.timeout.ms", "6000")), group_id=password
+    )
+    assert "session.timeout.ms='6000'" in repr(config)
+    assert "client.id='x***y'" in repr(config)
+    assert "group_id='***'" in repr(config)
+    assert config.redact(f"{password} of session.timeout.ms") == "*** of session.timeout.ms"
+
+
 def test_passwords_in_a_clients_text_are_masked_even_if_unknown() -> None:
     config = _config()
     text = config.redact("""login password="a b" failed; clientSecret=abc, https://ann:pw@idp/token""")

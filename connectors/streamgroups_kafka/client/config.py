@@ -48,6 +48,8 @@ _COORDINATOR_PARTS = 3
 #: A client that reads finds a new leader in the same way (defaults: 5 minutes and 60 s). The response to a fetch can be large, so the
 #: timeout is the default of the Java client.
 _FIND_LEADER = {"topic.metadata.refresh.interval.ms": "5000", "socket.timeout.ms": "30000"}
+#: Words of errors that stay, although a password such as ``kafka`` is a part of them.
+_NAMES = frozenset({*KNOWN, "kafka.", "librdkafka"})
 _NEVER_COMMIT = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
 
 
@@ -108,7 +110,8 @@ class ClientConfig:
         doubtful = [value for name, value in given.items() if name not in KNOWN]
         secrets = secrets_of(given.items(), doubtful)
         # Raised outside the handler, so that the first error, with its secrets, is not the context of this one.
-        raise InvalidOption(redacted(rejection.what, secrets), remedy=redacted(rejection.remedy, secrets))
+        names = _NAMES | given.keys()
+        raise InvalidOption(redacted(rejection.what, secrets, names), remedy=redacted(rejection.remedy, secrets, names))
 
     @classmethod
     def _made(
@@ -346,23 +349,20 @@ class ClientConfig:
             text: any text.
 
         Returns:
-            The text with ``***`` for each secret, for values after ``password=`` or ``secret=``, and for the
-            credentials in a URL.
+            The text with ``***`` for each secret, for values after names such as ``password=``, and for the
+            credentials in a URL. The names of options stay.
 
         >>> config = ClientConfig((("sasl.password", "hunter2"),))
         >>> config.redact("login with hunter2 failed at https://ann:pw@idp/token"), config
         ('login with *** failed at https://***@idp/token', ClientConfig(sasl.password='***'))
         """
-        return redacted(text, secrets_of(self.properties))
+        return redacted(text, secrets_of(self.properties), _NAMES)
 
     def __repr__(self) -> str:
         shown = [f"{n}={'***' if n in KAFKA_SECRETS else self.redact(v)!r}" for n, v in self.properties]
-        shown += [f"group_id={self.group_id!r}"] if self.group_id is not None else []
+        shown += [f"group_id={self.redact(self.group_id)!r}"] if self.group_id is not None else []
         shown += [f"ignored={self.ignored!r}"] if self.ignored else []
-        text = f"ClientConfig({', '.join(shown)})"
-        for secret in secrets_of(self.properties):
-            text = text.replace(secret, "***")
-        return text
+        return f"ClientConfig({', '.join(shown)})"
 
     def _prompt(self) -> dict[str, str]:
         # The two properties must be consistent. If the user sets one of them, the user is responsible for both.

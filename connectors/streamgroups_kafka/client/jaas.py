@@ -53,6 +53,9 @@ _MODULES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     ),
 }
 _REQUIRED = frozenset({"username", "password"})
+#: The words of a malformed text that are no secrets: the remedy contains some of them.
+_WORDS = _FLAGS.union(*(options for _, options in _MODULES.values()))
+_CLASS = re.compile(r"[\w.]*LoginModule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +373,8 @@ def secrets_of(properties: Iterable[tuple[str, str]], doubtful: Iterable[str] = 
             try:
                 found |= set(parse_jaas(value).secrets)
             except InvalidOption:
-                found |= set(re.split(r"""[\s=;"']+""", value)) - _FLAGS
+                words_of_user = re.split(r"""[\s=;"']+""", value)
+                found |= {it for it in words_of_user if it not in _WORDS and not _CLASS.fullmatch(it)}
     return sorted((s for s in found if len(s) >= SHORTEST_SECRET), key=len, reverse=True)
 
 
