@@ -51,7 +51,7 @@ class DeltaSink:
         connection: the name of a connection of type ``delta``. Driver and tasks resolve its secrets.
         uri: the directory of the table: a local path, or a URL of an object store (``s3://bucket/flights``). With a
             connection, it is relative to the location of the connection. ``file:/data/flights`` is a local path.
-        storage_options: the options of deltalake for the store. Their values are never shown.
+        storage_options: the options of deltalake for the store. Their secrets are never shown.
         mode: ``append``; ``overwrite_partitions``: a batch replaces the partitions of its rows; ``upsert``: rows
             replace those with the same key.
         key: the columns that identify a row, for ``upsert``. The last row of each key in a batch counts.

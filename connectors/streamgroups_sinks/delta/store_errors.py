@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from deltalake.exceptions import DeltaError, SchemaMismatchError, TableNotFoundError
 
+from streamgroups.connections.redaction import redacted
 from streamgroups.errors import (
     InvalidOption,
     NotAuthorized,
@@ -38,12 +39,11 @@ _CONFIG = re.compile(
     re.IGNORECASE,
 )
 _STORE = re.compile(r"object ?store|https? error|error sending request|connect|timed? ?out|os error \d+", re.IGNORECASE)
+_PREVIEW = re.compile(r"\sPreview\s+of\s+invalid\s+data")
 _VIOLATION = re.compile(r"rows? failed validation|violates constraint|invariant violat", re.IGNORECASE)
-#: A shorter secret would mask large parts of a text.
-_SHORTEST_SECRET = 4
 
 
-def readable(error: BaseException, secrets: Iterator[str] | tuple[str, ...]) -> str:
+def readable(error: BaseException, secrets: tuple[str, ...]) -> str:
     """Returns the text of an error in one line, without secrets and stack traces.
 
     >>> readable(OSError("Generic S3 error\\n  with key hunter2"), ("hunter2",))
@@ -51,10 +51,14 @@ def readable(error: BaseException, secrets: Iterator[str] | tuple[str, ...]) -> 
     >>> readable(OSError("Schema error: duplicate\\n   0: <unknown>\\n   1: connect\\n      at ./csu/start.c:360:3\\n"), ())
     'Schema error: duplicate'
     """
-    text = _STACK.sub("", _COLOURS.sub("", str(error))).replace("↳", "")
-    for secret in secrets:
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, "***")
+    return _one_line(error, redacted(_message(error), secrets))
+
+
+def _message(error: BaseException) -> str:
+    return _STACK.sub("", _COLOURS.sub("", str(error))).replace("↳", "")
+
+
+def _one_line(error: BaseException, text: str) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
@@ -80,10 +84,12 @@ def translated(
         committing: whether the operation may have succeeded in spite of the error.
     """
     # The preview contains whole rows.
-    cause = readable(error, secrets).partition(" Preview of invalid data")[0]
+    text = _PREVIEW.split(_message(error), maxsplit=1)[0]
+    cause = _one_line(error, redacted(text, secrets))
     what = f"{doing[0].upper()}{doing[1:]} table {uri} failed: {cause}"
-    # The address is the user's text: a directory can have any name, such as "403" or "forbidden".
-    found = cause.replace(uri.removeprefix("file://"), "")
+    # The address is the user's text: a directory can have any name, such as "403" or "forbidden". A secret can be a word of the
+    # text, so the text is classified with its secrets.
+    found = _one_line(error, text).replace(uri.removeprefix("file://"), "")
     if _SCHEME.search(found):
         return InvalidOption(
             what, remedy="Use a local path, or a URL of a store that deltalake supports, such as s3://."

@@ -13,12 +13,15 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+from streamgroups.connections.redaction import redacted
+from streamgroups.connections.secret_names import is_secret
 from streamgroups.errors import (
     InvalidOption,
     LedgerConflict,
@@ -39,10 +42,15 @@ _DEFAULTS = {
     "keepalives_count": ("4", ""),
     "tcp_user_timeout": ("30000", ""),
 }
-_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 #: The parameters of a connection string that an error may contain.
 _SHOWN = frozenset({"host", "hostaddr", "port", "dbname", "user", "service", "passfile", "client_encoding", *_DEFAULTS})
 _SHOWN_PATHS = ("sslcert", "sslkey", "sslrootcert", "sslcrl")
+#: Values of other parameters that an error may contain: numbers, and words of libpq. Another value can be a misplaced secret.
+_NO_SECRET = re.compile(
+    r"\d+|disable|allow|prefer|require|verify-ca|verify-full|any|read-write|read-only|primary|standby|prefer-standby|postgres|direct"
+    r"|random|gssapi|sspi|TLSv1(\.\d)?|on|off"
+)
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 #: How long a transaction waits for a lock, and how long it may be idle before the server ends it. A stalled driver must
 #: not block the partitions of others.
 LOCK_TIMEOUT_MS = 60_000
@@ -138,7 +146,7 @@ def connect(conninfo: str, doing: str) -> psycopg.Connection:
         connection = _Connection.connect(autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
     except psycopg.Error as e:
         # The original error is not chained: the text of libpq can contain values of the connection string.
-        raise connection_error(_without_values(str(e), settings), doing) from None
+        raise connection_error(str(e), doing, settings) from None
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     return connection
 
@@ -152,15 +160,24 @@ def set_up(connection: psycopg.Connection, *, lock_ms: int = LOCK_TIMEOUT_MS, id
     )
 
 
-def connection_error(text: str, doing: str) -> StreamGroupsError:
+def connection_error(text: str, doing: str, settings: Mapping[str, object] = MappingProxyType({})) -> StreamGroupsError:
     """Translates the error of a rejected connection.
 
     A server with messages in another language than English counts as unreachable.
 
+    Args:
+        text: the text of libpq.
+        doing: the purpose of the connection. The error begins with it.
+        settings: the parameters of the connection string. The error contains none of them that can be a secret.
+
     >>> connection_error('FATAL:  database "fligths" does not exist', "Beginning a batch").code
     'sink_rejected'
+    >>> connection_error("password authentication failed", "Beginning a batch", {"password": "auth", "port": "5432"}).code
+    'login_rejected'
     """
-    what = f"{doing}: PostgreSQL cannot be reached: {_one_line(text)}."
+    # A password can be a word of the text, so the text is classified as it is.
+    secrets = [str(value) for name, value in settings.items() if _can_be_secret(name, str(value or ""))]
+    what = f"{doing}: PostgreSQL cannot be reached: {_one_line(redacted(text, secrets))}."
     if re.search(r"database .* does not exist", text):
         return SinkRejected(what, remedy="Create the database, or set another one in 'conninfo'.")
     if "permission denied" in text:
@@ -289,12 +306,9 @@ def describe(error: psycopg.Error) -> str:
     return text
 
 
-def _without_values(text: str, settings: Mapping[str, object]) -> str:
-    """Returns the text without possible secrets of a connection string."""
-    for name, value in settings.items():
-        if value and not (name in _SHOWN or name.startswith(_SHOWN_PATHS)):
-            text = text.replace(str(value), "***")
-    return text
+def _can_be_secret(name: str, value: str) -> bool:
+    is_shown = name in _SHOWN or name.startswith(_SHOWN_PATHS) or _NO_SECRET.fullmatch(value) is not None
+    return is_secret(name, value) or not is_shown
 
 
 def _one_line(text: str) -> str:

@@ -24,7 +24,7 @@ from streamgroups.errors import (
 from streamgroups_sinks.delta.data_files import _check_nulls, fitted
 from streamgroups_sinks.delta.partition_values import _decoded
 from streamgroups_sinks.delta.stages import Stage
-from streamgroups_sinks.delta.store_errors import translated
+from streamgroups_sinks.delta.store_errors import readable, translated
 from streamgroups_sinks.delta.writer_features import Demands, check_files_may_be_added, check_ledger
 
 
@@ -148,6 +148,31 @@ def test_failures_are_classified_by_their_remedy(error: Exception, kind: type[St
     assert message in str(found)
     assert "/flights" in found.what
     assert "hunter2" not in str(found)
+
+
+def test_X2_only_secrets_of_the_storage_options_are_replaced_and_the_longest_first() -> None:
+    sink = sg.DeltaSink(
+        uri="s3://bucket/flights",
+        storage_options={
+            "AWS_ACCESS_KEY_ID": "minioadmin",
+            "AWS_SECRET_ACCESS_KEY": "minioadmin123",
+            "aws_session_token": "minioadmin123-token",
+            "AWS_REGION": "eu-west-1",
+            "AWS_ENDPOINT_URL": "http://ann:hunter2@minio:9000",
+        },
+    )
+    error = OSError("minioadmin / minioadmin123 / minioadmin123-token in eu-west-1 of http://ann:hunter2@minio:9000")
+    cause = readable(error, sink._target.secrets())
+    assert cause == "minioadmin / *** / *** in eu-west-1 of ***"
+    assert "hunter2" not in readable(error, ())
+
+
+@pytest.mark.parametrize("secret", ["denied", "Access", "403 Forbidden", "Server"])
+def test_X2_a_secret_that_is_a_word_of_the_error_does_not_change_its_meaning(secret: str) -> None:
+    error = OSError("Server returned 403 Forbidden: Access denied")
+    found = translated(error, "reading", uri="/flights", secrets=(secret,))
+    assert type(found) is NotAuthorized
+    assert secret not in found.what
 
 
 def test_a_commit_that_fails_for_the_store_may_have_been_done() -> None:

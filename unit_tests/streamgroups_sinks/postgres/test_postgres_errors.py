@@ -214,6 +214,53 @@ def test_a_rejected_connection_shows_no_value_of_the_connection_string() -> None
     assert secret not in "".join(traceback.format_exception(rejected.value))
 
 
+@pytest.mark.parametrize("password", ["a", "auth", "failed", "base", "database", "exist", "password", "1", "FATAL"])
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ('FATAL:  password authentication failed for user "me"', LoginRejected),
+        ('FATAL:  database "flights" does not exist', SinkRejected),
+        ('FATAL:  permission denied for database "flights"', NotAuthorized),
+        ('connection to server at "10.1.1.1", port 5432 failed: Connection refused', SinkUnreachable),
+    ],
+)
+def test_X2_a_password_that_is_a_word_of_the_error_does_not_change_its_meaning(
+    text: str, meant: type[StreamGroupsError], password: str
+) -> None:
+    settings = {"password": password, "port": "5432", "sslpassword": f"{password}-tail"}
+    error = connection_error(f"{text}; {password}-tail", "Beginning a batch", settings)
+    assert type(error) is meant
+    assert "-tail" not in error.what
+    # A shorter one is a part of too many words.
+    assert len(password) < 4 or password not in error.what.partition("reached:")[2]
+
+
+def test_X2_a_rejected_connection_shows_values_that_are_no_secrets() -> None:
+    text = (
+        'connection to server at "10.1.1.1", port 5431 failed: server does not support SSL, but sslmode require is set'
+    )
+    settings = {
+        "keepalives": "1",
+        "port": "5431",
+        "sslmode": "require",
+        "gssencmode": "disable",
+        "target_session_attrs": "any",
+        "krbsrvname": "postgres",
+        "dbname": "server",
+    }
+    assert connection_error(text, "Beginning a batch", settings).what.endswith(f"reached: {text}.")
+
+
+@pytest.mark.parametrize("password", ["auth", "failed", "password"])
+def test_X2_connect_classifies_the_error_of_libpq(password: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reject(**_: object) -> None:
+        raise psycopg.OperationalError('FATAL:  password authentication failed for user "me"')
+
+    monkeypatch.setattr(psycopg.Connection, "connect", reject)
+    with pytest.raises(LoginRejected):
+        connect(f"host=db user=me password={password}", "Beginning a batch")
+
+
 def test_what_psycopg_raised_is_not_shown() -> None:
     with pytest.raises(SinkRejected) as rejected, translated_errors("Writing"):
         raise errors.UndefinedTable("relation") from ValueError("Failing row contains (SECRET)")
