@@ -12,6 +12,7 @@ digits before a slash cannot be distinguished from a port. A bucket has no port.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from typing import NamedTuple
 
 #: In URLs of Azure the name before the ``@`` is a container.
@@ -25,8 +26,9 @@ _SCHEME = re.compile(r"[A-Za-z][\w+.-]*$")
 _LONGEST_SCHEME = 40
 _SIGN = "://"
 _END_OF_HOST = re.compile(r"[/?#]")
-#: A quote inside of a word does not end it.
-_WORD = re.compile(r"""(?:[^\s"']|["'](?=\w))+""")
+_SPACE = re.compile(r"\s")
+#: A quote with its backslashes. Their number is limited, so that a text has few kinds of quotes.
+_QUOTE = re.compile(r"""\\{0,7}["']""")
 _HOST = r"(?:\[[\w:.%]+\]|[\w.%-]+)(?::\d{1,5})?"
 _HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*")
 
@@ -85,7 +87,7 @@ def without_login(url: str, *, keeps_user: bool = False) -> str:
 
 
 def without_logins(text: str) -> str:
-    """Returns a text with ``***`` for each login in its URLs. A URL ends at white space, or at a quote after which no word begins.
+    """Returns a text with ``***`` for each login in its URLs. A URL ends at white space, or at its closing quote.
 
     The cost grows with the length of the text only.
 
@@ -110,18 +112,53 @@ def _login_of(url: str) -> _Login | None:
     return _login_at(url, whole.end(), len(url), url.rfind("@"), scheme)
 
 
-def _logins_in(text: str) -> list[_Login]:
-    found = []
-    for word in _WORD.finditer(text) if _SIGN in text and "@" in text else ():
-        last = text.rfind("@", word.start(), word.end())
-        sign = text.find(_SIGN, word.start(), word.end())
-        while -1 < sign < last:
-            begin = sign + len(_SIGN)
-            before = _SCHEME.search(text[max(word.start(), sign - _LONGEST_SCHEME) : sign])
-            login = _login_at(text, begin, word.end(), last, before[0] if before else "")
-            found += [login] if login is not None else []
-            sign = text.find(_SIGN, begin if login is None else login.end, word.end())
+def first_quotes(text: str) -> dict[str, int]:
+    """Returns the place of the first quote of each kind. Backslashes before a quote belong to its kind, as in a text inside of a text.
+
+    A quote closes a value only if a quote of its kind precedes the value. Otherwise, it is a character of the value.
+
+    Args:
+        text: any text.
+
+    >>> first_quotes(r'{"a": "{\\"b\\": 1}"}')
+    {'"': 1, '\\\\"': 8}
+    """
+    found: dict[str, int] = {}
+    for it in _QUOTE.finditer(text):
+        found.setdefault(it[0], it.start())
     return found
+
+
+def _logins_in(text: str) -> list[_Login]:
+    if _SIGN not in text or "@" not in text:
+        return []
+    ats, first, closing = [it.start() for it in re.finditer("@", text)], first_quotes(text), _closing_quotes(text)
+    found, word, sign = [], 0, text.find(_SIGN)
+    while sign >= 0:
+        begin = sign + len(_SIGN)
+        if begin >= word:
+            space = _SPACE.search(text, begin)
+            word = space.start() if space else len(text)
+        end = min(word, *(_next(closing[kind], begin, word) for kind in closing if first[kind] < sign), word)
+        before = _SCHEME.search(text[max(0, sign - _LONGEST_SCHEME) : sign])
+        login = _login_at(text, begin, end, ats[bisect_left(ats, end) - 1], before[0] if before else "")
+        found += [login] if login is not None else []
+        sign = text.find(_SIGN, begin if login is None else login.end)
+    return found
+
+
+def _closing_quotes(text: str) -> dict[str, list[int]]:
+    """The places of quotes after which no word begins, by their kind."""
+    found: dict[str, list[int]] = {}
+    for it in _QUOTE.finditer(text):
+        if not text[it.end() : it.end() + 1].isalnum():
+            found.setdefault(it[0], []).append(it.start())
+    return found
+
+
+def _next(places: list[int], begin: int, otherwise: int) -> int:
+    at = bisect_left(places, begin)
+    return places[at] if at < len(places) else otherwise
 
 
 def _login_at(text: str, begin: int, end: int, last: int, scheme: str) -> _Login | None:

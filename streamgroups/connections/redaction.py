@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from urllib.parse import quote
 
 from streamgroups.connections.secret_names import is_secret_name
-from streamgroups.url_logins import without_logins
+from streamgroups.url_logins import first_quotes, without_logins
 
 #: The redaction of a shorter one would remove half of every text.
 SHORTEST_SECRET = 4
@@ -39,7 +39,7 @@ _OPENING = re.compile(r"[bru]{0,2}(?P<escapes>\\*)(?P<quote>[\"'])", re.IGNORECA
 #: A value without quotes after a name with quotes, as in JSON. In a sentence about an option, other text follows.
 _SCALAR = re.compile(r"(?!(?:null|true|false|None|True|False)\b)[\w.+-]+(?=\s*[,}\]])")
 #: What can end a value without quotes. libpq reads the character after a backslash as a part of it.
-_STOP = re.compile(r"""\\.|\s|["'](?=[\s,:;)\]}]|$)""", re.DOTALL)
+_STOP = re.compile(r"""(?P<quote>\\{0,7}["'])(?=[\s,:;)\]}]|$)|\\.|\s""", re.DOTALL)
 _AFTER_VALUE = ",;.)]}>"
 _PLACEHOLDER = re.compile(r"""["'\\]*(?:\.{3}|…|\*{3})["'\\]*""")
 
@@ -114,12 +114,12 @@ def _without_tokens(match: re.Match[str]) -> str:
 
 def _without_values(text: str) -> str:
     """Replaces the values after names of secrets."""
-    pieces, at, position = [], 0, 0
+    pieces, at, position, first = [], 0, 0, first_quotes(text)
     while (found := _ASSIGNED.search(text, position)) is not None:
         position = found.end()
         if not _is_of_secret(found):
             continue
-        end = _end_of_value(text, found)
+        end = _end_of_value(text, found, first)
         if end > position and not _PLACEHOLDER.fullmatch(text, position, end):
             pieces += [text[at:position], _MASK]
             at = end
@@ -136,19 +136,25 @@ def _is_of_secret(found: re.Match[str]) -> bool:
     return is_secret_name(name) or is_signature or _AUTHORIZATION.search(name) is not None
 
 
-def _end_of_value(text: str, found: re.Match[str]) -> int:
-    """The place where the value ends. That where it begins, if there is none."""
+def _end_of_value(text: str, found: re.Match[str], first: Mapping[str, int]) -> int:
+    """The place where the value ends; the place where it begins, if there is none.
+
+    Args:
+        text: the text.
+        found: the name and the sign.
+        first: the result of :func:`first_quotes`.
+    """
     begin = found.end()
     opening = _OPENING.match(text, begin)
     if opening is not None:
         return _end_of_quoted(text, found.start(), opening)
     if _AUTHORIZATION.search(found["name"][-_LONGEST_NAME:]):
         credentials = _CREDENTIALS.match(text, begin)
-        return begin if credentials is None else _end_of_word(text, found.start(), credentials.end())
+        return begin if credentials is None else _end_of_word(text, found.start(), credentials.end(), first)
     if found["quote"] and found["sign"] == ":":
         scalar = _SCALAR.match(text, begin)
         return begin if scalar is None else scalar.end()
-    return _end_of_word(text, found.start(), begin)
+    return _end_of_word(text, found.start(), begin, first)
 
 
 def _end_of_quoted(text: str, name: int, opening: re.Match[str]) -> int:
@@ -169,11 +175,11 @@ def _end_of_quoted(text: str, name: int, opening: re.Match[str]) -> int:
     return opening.start() if text.count(mark, 0, name) % 2 else len(text)
 
 
-def _end_of_word(text: str, name: int, begin: int) -> int:
+def _end_of_word(text: str, name: int, begin: int, first: Mapping[str, int]) -> int:
     """The place after a value without quotes. A quote ends it if another one precedes the name, as in ``"password=x"``."""
     end = len(text)
     for stop in _STOP.finditer(text, begin):
-        if stop[0].isspace() or (stop[0] in "\"'" and -1 < text.find(stop[0]) < name):
+        if stop[0].isspace() or first.get(stop["quote"], end) < name:
             end = stop.start()
             break
     length = len(text[begin:end].rstrip(_AFTER_VALUE))
