@@ -57,7 +57,7 @@ def has_password(text: str) -> bool:
 
 
 def has_login(url: str) -> bool:
-    """Returns whether a URL contains a login, with or without a password. The container of Azure is none.
+    """Returns whether a URL contains a login, with or without a password. The container of Azure does not count.
 
     Args:
         url: one URL.

@@ -129,15 +129,15 @@ def _without_values(text: str) -> str:
 
 def _is_of_secret(found: re.Match[str]) -> bool:
     name = found["name"][-_LONGEST_NAME:]
-    is_prose = found["sign"] == ":" and not found["quote"]
-    if is_prose and (name.lower() == "token" or "jaas" in name.lower()):
+    in_prose = found["sign"] == ":" and not found["quote"]
+    if in_prose and (name.lower() == "token" or "jaas" in name.lower()):
         return False
-    is_signature = not is_prose and _SIGNATURE.search(name) is not None
+    is_signature = not in_prose and _SIGNATURE.search(name) is not None
     return is_secret_name(name) or is_signature or _AUTHORIZATION.search(name) is not None
 
 
 def _end_of_value(text: str, found: re.Match[str], first: Mapping[str, int]) -> int:
-    """The place where the value ends; the place where it begins, if there is none.
+    """The place where the value ends; the place where it begins, if the value is missing.
 
     Args:
         text: the text.

@@ -433,8 +433,8 @@ MUTANTS = (
         "OP5",
         "programs",
         "streamgroups/groups/program.py",
-        'if user and ":" not in user else ""',
-        'if user else ""',
+        "without_login(location, keeps_user=True).partition",
+        "location.partition",
         "the form of a program contains the password of its output",
     ),
     Mutant(
