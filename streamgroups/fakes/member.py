@@ -311,7 +311,9 @@ class FakeMember:
         if not owned.is_unmarked:
             return owned
         reset = self._next_reset([tp], new_reset_id())[tp]
-        self._group.cluster.commit(self._group.group_id, {tp: owned.next_offset}, ToolMark(reset).encode())
+        # The group rejects the commit of a former member.
+        if self._is_owner([tp]):
+            self._group.cluster.commit(self._group.group_id, {tp: owned.next_offset}, ToolMark(reset).encode())
         return replace(owned, reset=reset)
 
     def _is_owner(self, partitions: Collection[TopicPartition]) -> bool:

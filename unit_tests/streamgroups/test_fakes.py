@@ -243,6 +243,16 @@ def test_S3_a_zombie_s_commit_is_rejected_and_its_records_are_read_by_another(
     assert sorted(map(len, (alice.membership.owned, bob.membership.owned))) == [4, 4]
 
 
+def test_S5_a_zombie_gives_the_reset_of_a_tool_no_id(
+    new_member: NewMember, group: FakeGroup, cluster: FakeCluster
+) -> None:
+    """It is frozen while it reads the committed offsets that it got. The broker rejects its commit."""
+    cluster.commit("airline", {P0: 3})
+    zombie = new_member("alice", check_positions=lambda _: group.fence("alice"))
+    zombie.join(1_000)
+    assert cluster.committed("airline", [P0]) == {P0: Committed(3, "")}
+
+
 def test_S3_a_zombie_without_a_batch_detects_it_by_its_heartbeat(new_member: NewMember, group: FakeGroup) -> None:
     (alice,) = joined(new_member, "alice")
     group.fence("alice")
