@@ -105,7 +105,7 @@ class Server:
     def _renew(self) -> None:
         """Marks the socket as used, or listens again if it was removed.
 
-        ``systemd-tmpfiles`` keeps sockets that listen, but knows them by the name that they had before (:func:`unnamed`).
+        ``systemd-tmpfiles`` keeps sockets that listen, but finds them by the name that they had before (:func:`unnamed`).
         """
         try:
             os.utime(self._path)
