@@ -122,6 +122,16 @@ def test_O2_undo_takes_the_newest_change_of_its_group(board: CommandLine) -> Non
     assert (offsets(board), offsets(board, "other")) == ([10, 10], [3])
 
 
+def test_O2_undo_reverts_the_last_change_after_the_clock_was_ahead(board: CommandLine) -> None:
+    board.clock.advance(10_800_000)
+    board("groups", "reset", "board", "--topic", "flights:0", "--to-latest", "--execute")
+    board.clock.advance(-10_800_000)
+    board("groups", "reset", "board", "--topic", "flights:1", "--to-earliest", "--execute")
+    for expected in ([10, 6], [10, 0]):
+        assert board("groups", "undo", "board", "--execute").code == 0
+        assert offsets(board) == expected
+
+
 def test_O2_a_deleted_group_comes_back(board: CommandLine) -> None:
     assert board("groups", "delete", "board", "--execute").code == 0
     assert board("groups", "undo", "board", "--execute").code == 0

@@ -18,6 +18,7 @@ from typing import TypeAlias
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError
 from streamgroups.extras import explained
 from streamgroups.groups.offset_files import ChangedTo, FiledOffset, to_json
+from streamgroups.groups.undo_history import next_stamp_ms
 from streamgroups.home_paths import users_directory
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
@@ -124,10 +125,13 @@ def filed(committed: Committed | None) -> FiledOffset:
 
 
 def state_file(kind: str, group_ids: list[str], now_ms: int) -> Path:
-    """Returns a file in the user's state directory. Its name contains the kind of the file, its group and the time."""
+    """Returns a file in the user's state directory. Its name contains the kind of the file, its group and the time.
+
+    The file is the last one in the order of :mod:`streamgroups.groups.undo_history`, also if the clock was ahead before.
+    """
     name = group_ids[0] if len(group_ids) == 1 else f"{len(group_ids)}-groups"
-    stamp = re.sub(r"[-:.]", "", utc(now_ms) or "")
     directory = state_directory()
+    stamp = re.sub(r"[-:.]", "", utc(next_stamp_ms(now_ms, (it.name for it in directory.glob("*.json")))) or "")
     return next(
         path for n in range(1_000) if not (path := directory / f"{kind}-{label(name)}-{stamp}{_suffix(n)}").exists()
     )

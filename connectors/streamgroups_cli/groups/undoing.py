@@ -7,7 +7,6 @@ O2.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ import typer
 
 from streamgroups.errors import GroupRejected, InvalidOption, UnknownGroup
 from streamgroups.groups.offset_files import ChangedTo, FiledOffset
+from streamgroups.groups.undo_history import parse_undo_name
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import TopicPartition
 from streamgroups.path_names import label
@@ -28,9 +28,6 @@ from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_fil
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 
-_NAME = re.compile(r"undo-(?P<label>.*)-(?P<stamp>\d{8}T\d+Z)(?:-(?P<number>\d+))?\.json")
-#: The label of a file of several groups.
-_SEVERAL = re.compile(r"\d+-groups")
 #: The maximum number of partitions in an error.
 _MAX_SHOWN = 5
 
@@ -65,12 +62,12 @@ def _last_change(cluster: Cluster, group_id: str) -> tuple[Path, Mapping[TopicPa
     Other groups have files there too. One that cannot be read must not hide the others, so it is skipped with a warning.
     """
     directory = state_directory()
-    named = [(m, path) for path in directory.glob("undo-*.json") if (m := _NAME.fullmatch(path.name))]
-    for found, path in sorted(named, key=lambda it: (it[0]["stamp"], int(it[0]["number"] or 0)), reverse=True):
+    named = [(name, path) for path in directory.glob("undo-*.json") if (name := parse_undo_name(path.name))]
+    for name, path in sorted(named, reverse=True):
         try:
             filed = read_offsets_file(path, None).get(group_id)
         except InvalidOption as e:
-            if found["label"] == label(group_id) or _SEVERAL.fullmatch(found["label"]):
+            if name.can_list(label(group_id)):
                 # It can be the last change of this group. An older file would undo another one.
                 raise
             print_message(f"Warning: An undo file is skipped: {e.what}")
