@@ -62,7 +62,30 @@ class FiledOffset:
 FiledOffsets = Mapping[str, Mapping[TopicPartition, FiledOffset]]
 
 
-def to_json(offsets: FiledOffsets, identities: Mapping[str, TopicIdentity], *, made_at: str, why: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The undo files that an offsets file names.
+
+    Args:
+        reverts: in the undo file of an undo: the name of the undo file that the undo reverts.
+        completes: in a file with the rest of a change: the path of the undo file of this change.
+    """
+
+    reverts: str | None = None
+    completes: str | None = None
+
+
+NO_LINKS = Links()
+
+
+def to_json(
+    offsets: FiledOffsets,
+    identities: Mapping[str, TopicIdentity],
+    *,
+    made_at: str,
+    why: str,
+    links: Links = NO_LINKS,
+) -> str:
     """A file in the JSON format.
 
     Args:
@@ -70,6 +93,7 @@ def to_json(offsets: FiledOffsets, identities: Mapping[str, TopicIdentity], *, m
         identities: the ids of the topics. They are written once for each topic.
         made_at: the time of creation, for operators.
         why: the purpose of the file, for operators.
+        links: the undo files that it names.
 
     >>> filed = {"board": {TopicPartition("flights", 0): FiledOffset(7)}}
     >>> text = to_json(filed, {"flights": TopicIdentity("c1", "t1")}, made_at="2013-01-01T05:00:00Z", why="before a reset")
@@ -92,6 +116,7 @@ def to_json(offsets: FiledOffsets, identities: Mapping[str, TopicIdentity], *, m
         "schema_version": _VERSION,
         "made_at": made_at,
         "why": why,
+        **{name: value for name, value in (("reverts", links.reverts), ("completes", links.completes)) if value},
         "cluster_id": next((it.cluster_id for it in identities.values()), None),
         "topic_ids": {topic: it.topic_id for topic, it in sorted(identities.items())},
         "groups": groups,
@@ -136,6 +161,24 @@ Create an offsets file with: streamgroups groups export.
     if text.lstrip().startswith("{") and not _ENDS_LIKE_CSV.search(text.lstrip().partition("\n")[0]):
         return _parse_json(text, source)
     return _parse_csv(text, source, group_id)
+
+
+def parse_links(text: str) -> Links:
+    """The undo files that an offsets file names. A file that is not in the JSON format names none.
+
+    >>> parse_links(to_json({}, {}, made_at="", why="", links=Links(reverts="undo-board-1.json"))).reverts
+    'undo-board-1.json'
+    >>> parse_links("flights,0,7")
+    Links(reverts=None, completes=None)
+    """
+    try:
+        whole = read_json(text)
+    except ValueError:
+        return NO_LINKS
+    if not isinstance(whole, dict):
+        return NO_LINKS
+    reverts, completes = (it if isinstance(it := whole.get(name), str) else None for name in ("reverts", "completes"))
+    return Links(reverts, completes)
 
 
 def _parse_csv(text: str, source: str, group_id: str | None) -> FiledOffsets:

@@ -8,9 +8,13 @@ change has taken effect. Source: SEMANTICS O1, O2.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+
+from streamgroups.groups.offset_files import ChangedTo, FiledOffset
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
 
 _NAME = re.compile(r"(?P<kind>undo|rest)-(?P<label>.*)-(?P<stamp>\d{8}T\d{9}Z)(?:-(?P<number>\d+))?\.json", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -72,6 +76,113 @@ def next_stamp_ms(now_ms: int, names: Iterable[str]) -> int:
     """
     stamps = [_stamp_ms(found["stamp"]) for name in names if (found := _NAME.fullmatch(name))]
     return max([now_ms, *(stamp + 1 for stamp in stamps if stamp is not None)])
+
+
+def filed(committed: Committed | None) -> FiledOffset:
+    """A committed offset for an offsets file.
+
+    >>> filed(Committed(4)).next_offset, filed(None).next_offset
+    (4, None)
+    """
+    return FiledOffset(None) if committed is None else FiledOffset(committed.next_offset, committed.metadata)
+
+
+def has_no_effect(before: Mapping[TopicPartition, FiledOffset], committed: Mapping[TopicPartition, Committed]) -> bool:
+    """Whether an unfinished change of a group has not begun: the group has its earlier offsets, with their metadata.
+
+    A commit of a tool changes the metadata in each case. A reset request that waits has an effect later.
+
+    Args:
+        before: the partitions of the group in the undo file.
+        committed: the committed offsets of the group now.
+
+    >>> tp = TopicPartition("flights", 0)
+    >>> has_no_effect({tp: FiledOffset(4)}, {tp: Committed(4)}), has_no_effect({tp: FiledOffset(4)}, {tp: Committed(4, "x")})
+    (True, False)
+    """
+    now = {tp: filed(committed.get(tp)) for tp in before}
+    return all((now[tp].next_offset, now[tp].metadata) == (it.next_offset, it.metadata) for tp, it in before.items())
+
+
+def is_reached(earlier: Mapping[TopicPartition, FiledOffset], committed: Mapping[TopicPartition, Committed]) -> bool:
+    """Whether a group has all offsets that a change sets.
+
+    Args:
+        earlier: the partitions of the group in the undo file of the change.
+        committed: its committed offsets now.
+
+    >>> tp = TopicPartition("flights", 0)
+    >>> is_reached({tp: FiledOffset(4, changed_to=ChangedTo(10))}, {tp: Committed(10)})
+    True
+    """
+    return all(_target(committed.get(tp)) == it.changed_to for tp, it in earlier.items())
+
+
+def is_repeated(
+    earlier: Mapping[TopicPartition, FiledOffset],
+    changes: Mapping[TopicPartition, Committed | None],
+    committed: Mapping[TopicPartition, Committed],
+) -> bool:
+    """Whether a change of a group is an unfinished earlier one again, or the rest of it.
+
+    It sets the same offsets, and each partition of the earlier change is where this found it, or where this sets it.
+
+    Args:
+        earlier: the partitions of the group in the undo file of the earlier change.
+        changes: the new offsets of the group.
+        committed: its committed offsets now.
+
+    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    >>> earlier = {p0: FiledOffset(4, changed_to=ChangedTo(10)), p1: FiledOffset(6, changed_to=ChangedTo(10))}
+    >>> now = {p0: Committed(10), p1: Committed(6)}
+    >>> [is_repeated(earlier, {p1: Committed(to)}, now) for to in (10, 9)]
+    [True, False]
+    """
+    common = earlier.keys() & changes.keys()
+    return (
+        bool(common)
+        and all(earlier[tp].changed_to == _target(changes[tp]) for tp in common)
+        and all(_is_explained(it, committed.get(tp)) for tp, it in earlier.items())
+    )
+
+
+def undo_entries(
+    earlier: Mapping[TopicPartition, FiledOffset],
+    changes: Mapping[TopicPartition, Committed | None],
+    committed: Mapping[TopicPartition, Committed],
+) -> dict[TopicPartition, FiledOffset]:
+    """The partitions of a group for the undo file of a change.
+
+    If the change completes an earlier one, an undo reverts both. So a partition has the offset before the earlier change,
+    unless it was committed since by another command or a member.
+
+    Args:
+        earlier: the partitions of the group in the undo file of the earlier change; empty without one.
+        changes: the new offsets of the group.
+        committed: its committed offsets now.
+
+    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    >>> earlier = {p0: FiledOffset(4, changed_to=ChangedTo(10)), p1: FiledOffset(6, changed_to=ChangedTo(10))}
+    >>> found = undo_entries(earlier, {p1: Committed(10)}, {p0: Committed(10), p1: Committed(6)})
+    >>> [(it.next_offset, it.changed_to.next_offset) for it in found.values()]
+    [(4, 10), (6, 10)]
+    """
+    found = dict(earlier)
+    for tp, new in changes.items():
+        now = committed.get(tp)
+        is_kept = tp in earlier and _is_explained(earlier[tp], now)
+        found[tp] = replace(earlier[tp] if is_kept else filed(now), changed_to=_target(new))
+    return found
+
+
+def _target(new: Committed | None) -> ChangedTo:
+    return ChangedTo(None if new is None else new.next_offset)
+
+
+def _is_explained(earlier: FiledOffset, committed: Committed | None) -> bool:
+    """Whether a partition is where a change found it, or where it sets it."""
+    now = None if committed is None else committed.next_offset
+    return now == earlier.next_offset or ChangedTo(now) == earlier.changed_to
 
 
 def _stamp_ms(stamp: str) -> int | None:

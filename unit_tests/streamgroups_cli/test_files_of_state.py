@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups_admin.groups.undo_files import state_directory, write_new
+from streamgroups_admin.groups.stored_files import state_directory, write_new
 from streamgroups_cli.cursors.paths import signing_key
 from unit_tests.no_home import remove_home
 

@@ -84,7 +84,7 @@ def test_O2_the_undo_file_of_a_change_without_a_response_stays(
     (file,) = undo_files(tmp_path)
     assert (result.code, committed(board)) == (1, left)
     assert f"It is unknown whether the change has taken effect; the previous offsets stay in {file}." in result.err
-    assert "Try again. If it has, undo it with: streamgroups groups undo board --execute." in result.err
+    assert f"Try again. If it has, undo it with: streamgroups groups import {file} --execute." in result.err
     board.admin = FakeAdmin(board.cluster)
     assert board("groups", "undo", "board", "--execute").code == 0
     assert committed(board) == [4, 6]

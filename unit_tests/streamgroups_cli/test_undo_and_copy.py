@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from streamgroups.errors import BrokerUnreachable
 from streamgroups.groups.applied_reset import NO_RESET
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.identity import TopicIdentity
@@ -136,6 +138,65 @@ def test_O2_a_deleted_group_comes_back(board: CommandLine) -> None:
     assert board("groups", "delete", "board", "--execute").code == 0
     assert board("groups", "undo", "board", "--execute").code == 0
     assert as_set_by_a_tool(board) == RESTORED
+
+
+@pytest.fixture
+def partly_moved(board: CommandLine, tmp_path: Path) -> Path:
+    """A reset that has moved the first of two partitions. Returns the file with the rest."""
+    board.admin.failures["board", P1] = BrokerUnreachable("No leader.")
+    assert board(*TO_END).code == 4
+    board.admin.failures.clear()
+    assert offsets(board) == [10, 6]
+    (rest,) = tmp_path.rglob("rest-board-*.json")
+    return rest
+
+
+def test_O2_undo_after_an_import_of_the_rest_reverts_the_whole_change(board: CommandLine, partly_moved: Path) -> None:
+    result = board("groups", "import", str(partly_moved), "--execute")
+    assert (result.code, offsets(board)) == (0, [10, 10])
+    assert "Undo it with: streamgroups groups undo board --execute" in result.err
+    assert board("groups", "undo", "board", "--execute").code == 0
+    assert as_set_by_a_tool(board) == RESTORED
+    assert board("groups", "undo", "board", "--execute").code == 0
+    assert offsets(board) == [10, 10]
+
+
+def test_O2_undo_after_a_partial_change_was_repeated_reverts_the_whole_change(
+    board: CommandLine, partly_moved: Path
+) -> None:
+    assert board(*TO_END).code == 0
+    assert board("groups", "undo", "board", "--execute").code == 0
+    assert as_set_by_a_tool(board) == RESTORED
+
+
+def test_O2_a_rest_whose_undo_file_is_missing_warns(board: CommandLine, partly_moved: Path) -> None:
+    for file in partly_moved.parent.glob("undo-*"):
+        file.unlink()
+    result = board("groups", "import", str(partly_moved), "--execute")
+    assert (result.code, offsets(board)) == (0, [10, 10])
+    assert "Warning: An undo of this change reverts only the rest. " in result.err
+    assert board("groups", "undo", "board", "--execute").code == 0
+    assert offsets(board) == [10, 6]
+
+
+def test_O2_the_rest_of_an_undo_completes_it(board: CommandLine) -> None:
+    assert board(*TO_END).code == 0
+    board.admin.failures["board", P1] = BrokerUnreachable("No leader.")
+    result = board("groups", "undo", "board", "--execute")
+    assert (result.code, offsets(board)) == (4, [4, 10])
+    board.admin.failures.clear()
+    (rest,) = re.findall(r"Apply the rest with: streamgroups (groups import \S+ --execute)\.", result.err)
+    assert board(*rest.split()).code == 0
+    assert offsets(board) == [4, 6]
+    for expected in ([10, 10], [4, 6]):
+        assert board("groups", "undo", "board", "--execute").code == 0
+        assert offsets(board) == expected
+
+
+def test_O2_a_later_reset_of_other_partitions_is_undone_alone(board: CommandLine, partly_moved: Path) -> None:
+    assert board("groups", "reset", "board", "--topic", "flights:1", "--to-offset", "3", "--execute").code == 0
+    assert board("groups", "undo", "board", "--execute").code == 0
+    assert offsets(board) == [10, 6]
 
 
 def test_O2_undo_removes_offsets_that_the_change_has_made(board: CommandLine) -> None:

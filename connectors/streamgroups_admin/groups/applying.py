@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownGroup
-from streamgroups.groups.offset_files import to_json
+from streamgroups.groups.offset_files import Links, to_json
+from streamgroups.groups.undo_history import filed
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
@@ -19,7 +20,8 @@ from streamgroups.shell_quoting import command
 from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.live_reset import marked_offsets, move_live
-from streamgroups_admin.groups.undo_files import Changes, Undo, filed, is_rejection, state_file, write_new
+from streamgroups_admin.groups.stored_files import state_file, write_new
+from streamgroups_admin.groups.undo_files import Changes, Undo, is_rejection
 
 #: The number of partitions in one step of the progress bar. A large step takes several commits.
 PARTITIONS_PER_COMMIT = 1_000
@@ -30,6 +32,8 @@ _INTERRUPTED = "The command was interrupted."
 class _Account:
     done: dict[str, list[TopicPartition]] = field(default_factory=dict)
     failures: dict[str, dict[TopicPartition, StreamGroupsError]] = field(default_factory=dict)
+    #: Whether a request was sent that changes offsets.
+    is_begun: bool = False
 
     def fail_rest(self, group_id: str, partitions: Collection[TopicPartition], error: StreamGroupsError) -> None:
         """Adds the error to all partitions of a group that have no result."""
@@ -46,6 +50,8 @@ def apply(
     live: Collection[str] = (),
     wait_s: float = 0.0,
     is_restored: bool = False,
+    is_repeatable: bool = False,
+    prepare: Callable[[], None] = lambda: None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> None:
     """Applies the changes.
@@ -58,6 +64,8 @@ def apply(
         live: the groups with members, which receive a reset request.
         wait_s: the timeout for them, in seconds.
         is_restored: whether the metadata of the offsets names the states and the program of a savepoint.
+        is_repeatable: whether the user completes the change with the same command, and not with a file with the rest.
+        prepare: requests of the change before its first offset.
         advance: receives the number of partitions of each commit.
 
     Raises:
@@ -66,6 +74,7 @@ def apply(
             file that undoes the change stays, and the error names it.
         KeyboardInterrupt: at Ctrl-C, with the same text, which is also a message.
     """
+    _prepare(undo, prepare)
     account, is_interrupted = _Account(), False
     total = sum(map(len, changes.values()))
     for group_id, partitions in changes.items():
@@ -85,13 +94,25 @@ def apply(
                 account.fail_rest(later, not_reached, StreamGroupsError(_INTERRUPTED))
             break
     if any(account.failures.values()):
-        failed = _failed(cluster, changes, account, undo, verb)
+        failed = _failed(cluster, changes, account, undo, verb, is_repeatable=is_repeatable)
         if is_interrupted:
             cluster.notify(str(failed))
             raise KeyboardInterrupt(str(failed)) from failed
         raise failed
+    undo.complete()
     how_to_undo = f" Undo it with: {undo.command}" if undo.command else ""
     cluster.notify(f"{total} partition{'' if total == 1 else 's'} {verb}.{how_to_undo}")
+
+
+def _prepare(undo: Undo, prepare: Callable[[], None]) -> None:
+    try:
+        prepare()
+    except StreamGroupsError as e:
+        undo.discard()
+        raise e.with_text(f"{e.what} No offset was changed.", e.remedy) from e
+    except (Exception, KeyboardInterrupt):
+        undo.discard()
+        raise
 
 
 def _interrupted(group_id: str, *, is_live: bool) -> StreamGroupsError:
@@ -113,6 +134,7 @@ def _move_live(
     is_restored: bool,
 ) -> None:
     offsets = {tp: offset for tp, offset in changes.items() if offset is not None}
+    account.is_begun = True
     failed = move_live(cluster, group_id, offsets, within_s=wait_s, is_restored=is_restored)
     account.failures[group_id] = failed
     account.done[group_id] = [tp for tp in offsets if tp not in failed]
@@ -134,6 +156,7 @@ def _apply_to_group(
     for kind in (list(marked), [tp for tp in changes if tp not in marked]):
         for i in range(0, len(kind), PARTITIONS_PER_COMMIT):
             portion = kind[i : i + PARTITIONS_PER_COMMIT]
+            account.is_begun = True
             failed = (
                 cluster.groups.alter_offsets(group_id, {tp: marked[tp] for tp in portion})
                 if kind[0] in marked
@@ -155,9 +178,14 @@ def _delete_offsets(
         return {}
 
 
-def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, verb: str) -> StreamGroupsError:
+def _failed(
+    cluster: Cluster, changes: Changes, account: _Account, undo: Undo, verb: str, *, is_repeatable: bool
+) -> StreamGroupsError:
     done = sum(map(len, account.done.values()))
     errors = [error for failures in account.failures.values() for error in failures.values()]
+    if not account.is_begun:
+        undo.discard()
+        return errors[0]
     # A written reset request will be applied at some time.
     if not done and not any(isinstance(it, PartlyDone) for it in errors):
         return undo.failed(errors)
@@ -166,14 +194,7 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
         for group_id, failed in account.failures.items()
         if failed
     }
-    offsets = {g: {tp: filed(offset) for tp, offset in partitions.items()} for g, partitions in rest.items()}
-    now_ms = cluster.now_ms()
-    text = to_json(offsets, undo.identities, made_at=utc(now_ms) or "", why="the rest")
-    try:
-        path = write_new(state_file("rest", list(rest), now_ms), text)
-        apply_rest = f"Apply the rest with: {command('groups import', [str(path)], f'--execute{undo.options}')}."
-    except InvalidOption as e:
-        apply_rest = f"The file with the rest cannot be written: {e.what}"
+    apply_rest = "Repeat the command to apply the rest." if is_repeatable else _stored_rest(cluster, rest, undo)
     complete = [f"'{g}'" for g in changes if not account.failures.get(g)]
     whole = f" Complete: group {', '.join(complete)}." if complete else ""
     not_done = "; ".join(f"{listed(sorted(partitions))} of group '{g}'" for g, partitions in rest.items())
@@ -183,5 +204,18 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
     unclear = "" if is_clear else " It is unknown whether a part of these was changed too."
     return PartlyDone(
         f"{done} of {total} partitions were {verb}.{whole} Not {verb}: {not_done}. {errors[0].what}{unclear}",
-        remedy=f"{apply_rest} Undo the changes with: {command('groups import', [str(undo.path)], f'--execute{undo.options}')}.",
+        remedy=f"{apply_rest} Undo the changes with: {undo.import_command}.",
     )
+
+
+def _stored_rest(cluster: Cluster, rest: Changes, undo: Undo) -> str:
+    """Writes a file that completes the change. Returns the remedy that names it."""
+    offsets = {g: {tp: filed(offset) for tp, offset in partitions.items()} for g, partitions in rest.items()}
+    now_ms = cluster.now_ms()
+    links = Links(completes=None if undo.path is None else str(undo.path.absolute()))
+    text = to_json(offsets, undo.identities, made_at=utc(now_ms) or "", why="the rest", links=links)
+    try:
+        path = write_new(state_file("rest", list(rest), now_ms), text)
+    except InvalidOption as e:
+        return f"The file with the rest cannot be written: {e.what}"
+    return f"Apply the rest with: {command('groups import', [str(path)], f'--execute{undo.options}')}."

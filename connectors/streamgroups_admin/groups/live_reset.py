@@ -172,6 +172,17 @@ def cancel_reset_requests(cluster: Cluster, group_id: str, partitions: Collectio
         return
 
 
+def has_waiting_requests(cluster: Cluster, group_id: str, partitions: Collection[TopicPartition]) -> bool:
+    """Returns whether a reset request for one of these partitions is not applied yet.
+
+    A user without permission to read the metadata group cannot have written any.
+    """
+    try:
+        return bool(_reset_requests(cluster).waiting(group_id, partitions))
+    except NotAuthorized:
+        return False
+
+
 def _reset_requests(cluster: Cluster) -> ResetRequests:
     from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
     from streamgroups.coordination.reset_requests import ResetRequests

@@ -1,39 +1,40 @@
-"""The files that undo a change of committed offsets, or finish an interrupted one.
+"""The undo file of a change of committed offsets, from before the change until the change is complete.
 
-``apply``, ``deleting`` and ``transfer`` use it. Source: SEMANTICS O2.
+``apply``, ``deleting`` and the restore of a savepoint use it. A file in the state directory has a marker until its change is
+confirmed as a whole (:mod:`streamgroups.groups.undo_history`). Source: SEMANTICS O2.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError
-from streamgroups.extras import explained
-from streamgroups.groups.offset_files import ChangedTo, FiledOffset, to_json
-from streamgroups.groups.undo_history import next_stamp_ms
-from streamgroups.home_paths import users_directory
+from streamgroups.groups.offset_files import NO_LINKS, Links, to_json
+from streamgroups.groups.undo_history import is_repeated, undo_entries
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
-from streamgroups.path_names import label
 from streamgroups.ports import Committed
-from streamgroups.private_directories import make_private
 from streamgroups.shell_quoting import command
 from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
-from streamgroups_operators.local_files import sync_directory
+from streamgroups_admin.groups.stored_files import (
+    has_unfinished,
+    marker_of,
+    read_links,
+    read_offsets_file,
+    remove_marker,
+    state_file,
+    write_marker,
+    write_new,
+)
+from streamgroups_admin.groups.undo_search import StoredUndo, UndoSearch
 
 #: For each group, the new offset of each partition; ``None`` to delete it.
 Changes: TypeAlias = Mapping[str, Mapping[TopicPartition, Committed | None]]
-#: File systems without hard links.
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,22 @@ class Undo:
     command: str
     options: str = ""
 
+    @property
+    def import_command(self) -> str:
+        """The command that sets the previous offsets, also if the change has no effect."""
+        return command("groups import", [str(self.path)], f"--execute{self.options}")
+
+    def complete(self) -> None:
+        """Notes that the whole change is confirmed."""
+        if self.path is not None:
+            remove_marker(self.path)
+
+    def discard(self) -> None:
+        """Removes the file of a change that has no effect."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+            self.complete()
+
     def failed(self, errors: Sequence[StreamGroupsError]) -> StreamGroupsError:
         """Returns the error of a change without a confirmed part.
 
@@ -64,11 +81,11 @@ class Undo:
         if self.path is None:
             return unclear or errors[0]
         if unclear is None:
-            self.path.unlink(missing_ok=True)
+            self.discard()
             return errors[0]
         return unclear.with_text(
             f"{unclear.what} It is unknown whether the change has taken effect; the previous offsets stay in {self.path}.",
-            f"{unclear.remedy} If it has, undo it with: {self.command}.".strip(),
+            f"{unclear.remedy} If it has, undo it with: {self.import_command}.".strip(),
         )
 
 
@@ -84,10 +101,21 @@ def is_rejection(error: StreamGroupsError) -> bool:
     return not (error.retriable or isinstance(error, PartlyDone) or type(error) is StreamGroupsError)
 
 
-def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: str, options: str = "") -> Undo:
+def write_undo(
+    cluster: Cluster, changes: Changes, file: Path | None, *, why: str, options: str = "", links: Links = NO_LINKS
+) -> Undo:
     """Writes the committed offsets of the partitions that will change to a file, and prints its name.
 
-    Groups without such partitions are left out. If no group is left, no file is written.
+    Groups without such partitions are left out. If no group is left, no file is written. If the change completes an earlier
+    one, the file undoes both.
+
+    Args:
+        cluster: the cluster.
+        changes: the changes.
+        file: the file; ``None`` for a new one in the state directory.
+        why: the reason, for operators.
+        options: the options that an import of the file needs, with a leading space.
+        links: the undo file that the change reverts, or that of the change that it completes.
 
     Raises:
         InvalidOption: if it cannot be written, or exists already. Nothing was changed.
@@ -98,20 +126,20 @@ def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: st
             cluster.notify(f"There are no offsets to store, so {file} is not written.")
         return Undo(None, {}, "")
     committed = cluster.groups.committed_offsets(list(changes))
+    earlier = _earlier(cluster, changes, committed, links)
     offsets = {
-        group_id: {
-            tp: replace(
-                filed(committed[group_id].get(tp)), changed_to=ChangedTo(None if new is None else new.next_offset)
-            )
-            for tp, new in partitions.items()
-        }
+        group_id: undo_entries(earlier[group_id].filed if group_id in earlier else {}, partitions, committed[group_id])
         for group_id, partitions in changes.items()
     }
     now_ms = cluster.now_ms()
+    identities = cluster.topics.identities({tp.topic for partitions in offsets.values() for tp in partitions})
+    # The rest of an undo continues it.
+    reverts = links.reverts or next((it.links.reverts for it in earlier.values() if len(changes) == 1), None)
     path = file if file is not None else state_file("undo", list(changes), now_ms)
-    identities = cluster.topics.identities({tp.topic for partitions in changes.values() for tp in partitions})
-    write_new(path, to_json(offsets, identities, made_at=utc(now_ms) or "", why=why))
-    count = sum(map(len, changes.values()))
+    if file is None:
+        write_marker(path)
+    write_new(path, to_json(offsets, identities, made_at=utc(now_ms) or "", why=why, links=Links(reverts)))
+    count = sum(map(len, offsets.values()))
     cluster.notify(f"The previous offsets are stored in {path} ({count} partition{'' if count == 1 else 's'})")
     # groups undo finds only files in the state directory, and reverts one group.
     is_found = file is None and len(changes) == 1
@@ -119,77 +147,31 @@ def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: st
     return Undo(path, identities, command(words, arguments, f"--execute{options}"), options)
 
 
-def filed(committed: Committed | None) -> FiledOffset:
-    """Returns a committed offset for an offsets file."""
-    return FiledOffset(None) if committed is None else FiledOffset(committed.next_offset, committed.metadata)
+def _earlier(
+    cluster: Cluster,
+    changes: Changes,
+    committed: Mapping[str, Mapping[TopicPartition, Committed]],
+    links: Links,
+) -> dict[str, StoredUndo]:
+    """The undo file of the change that each group's change completes."""
+    if links.completes is not None:
+        return _named(cluster, changes, Path(links.completes))
+    found: dict[str, StoredUndo] = {}
+    search = UndoSearch(cluster, notify=lambda text: None)
+    for group_id, partitions in changes.items() if has_unfinished() else ():
+        # A file that cannot be read is an error of an undo only.
+        with suppress(InvalidOption):
+            last = search.last_change(group_id, committed[group_id])
+            if last is not None and last.is_unfinished and is_repeated(last.filed, partitions, committed[group_id]):
+                found[group_id] = last
+    return found
 
 
-def state_file(kind: str, group_ids: list[str], now_ms: int) -> Path:
-    """Returns a file in the user's state directory. Its name contains the kind of the file, its group and the time.
-
-    The file is the last one in the order of :mod:`streamgroups.groups.undo_history`, also if the clock was ahead before.
-    """
-    name = group_ids[0] if len(group_ids) == 1 else f"{len(group_ids)}-groups"
-    directory = state_directory()
-    stamp = re.sub(r"[-:.]", "", utc(next_stamp_ms(now_ms, (it.name for it in directory.glob("*.json")))) or "")
-    return next(
-        path for n in range(1_000) if not (path := directory / f"{kind}-{label(name)}-{stamp}{_suffix(n)}").exists()
-    )
-
-
-def state_directory() -> Path:
-    """Returns the directory of the files that changes write by default.
-
-    Raises:
-        MissingExtra: if the extra ``cli`` is not installed.
-        InvalidOption: if it is in the home directory of a user who has none.
-    """
+def _named(cluster: Cluster, changes: Changes, path: Path) -> dict[str, StoredUndo]:
     try:
-        from platformdirs import user_state_path
-    except ImportError as e:
-        raise explained(e, "The default place of the undo file") from e
-    return users_directory(lambda: user_state_path("streamgroups"), remedy="Set XDG_STATE_HOME or HOME.") / "offsets"
-
-
-def _suffix(n: int) -> str:
-    return f"-{n}.json" if n else ".json"
-
-
-def write_new(path: Path, text: str) -> Path:
-    """Writes a file that must not exist yet, and that other users cannot read. It is visible as a whole, or not at all.
-
-    Raises:
-        InvalidOption: if it exists, or cannot be written.
-    """
-    try:
-        make_private(path.parent)
-        # Its mode is 0600. "groups undo" does not find this name.
-        number, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".streamgroups-")
-        try:
-            with os.fdopen(number, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            _name_new(unfinished, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(unfinished)
-        sync_directory(str(path.parent))
-    except OSError as e:
-        raise InvalidOption(
-            f"{path} cannot be written: {e.strerror}.", remedy="Nothing was changed; use another file."
-        ) from e
-    return path
-
-
-def _name_new(unfinished: str, path: Path) -> None:
-    """Gives a finished file its name, unless another file has it."""
-    try:
-        # Atomic, and never replaces a file.
-        os.link(unfinished, path)
-    except OSError as e:
-        if e.errno not in _NO_LINKS:
-            raise
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-        os.rename(unfinished, path)
+        filed, links = read_offsets_file(path, None), read_links(path)
+    except InvalidOption as e:
+        cluster.notify(f"Warning: An undo of this change reverts only the rest. {e.what}")
+        return {}
+    is_unfinished = marker_of(path).exists()
+    return {g: StoredUndo(path, filed[g], links, is_unfinished) for g in changes if g in filed}

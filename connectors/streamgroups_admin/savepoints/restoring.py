@@ -282,6 +282,7 @@ def carry_out_restore(
     wait_s: float,
     accept_repeated_output: bool = False,
     accept_other_partitions: bool = False,
+    is_repeatable: bool = True,
     advance: Callable[[int], None] = lambda count: None,
 ) -> None:
     """Checks the consent of the user, copies the files of the states, writes the undo file, and commits the offsets.
@@ -294,6 +295,7 @@ def carry_out_restore(
         wait_s: the timeout for members, in seconds.
         accept_repeated_output: whether the user accepts that output after the savepoint is written again.
         accept_other_partitions: whether the user accepts that partitions that the savepoint does not have keep their offsets.
+        is_repeatable: whether the same restore can be repeated. An import of the rest would keep the program of the group.
         advance: receives the number of partitions of each commit.
 
     Raises:
@@ -319,12 +321,25 @@ def carry_out_restore(
     # An undo searches the states before the restore.
     options = f" --state-location {shlex.quote(shown(restore.target.location))}" if restore.record.operators else ""
     undo = write_undo(cluster, changes, undo_file, why=f"before a restore of {restore.record.id}", options=options)
-    if plan.live is None:
-        cancel_reset_requests(cluster, plan.group_id, plan.changes.keys())
-    if not restore.is_state_only:
-        _write_times(cluster, restore.record, plan.group_id)
-    live = {plan.group_id} if plan.live is not None else set[str]()
-    apply(cluster, changes, undo, verb="restored", live=live, wait_s=wait_s, is_restored=True, advance=advance)
+
+    def prepare() -> None:
+        if plan.live is None:
+            cancel_reset_requests(cluster, plan.group_id, plan.changes.keys())
+        if not restore.is_state_only:
+            _write_times(cluster, restore.record, plan.group_id)
+
+    apply(
+        cluster,
+        changes,
+        undo,
+        verb="restored",
+        live={plan.group_id} if plan.live is not None else set(),
+        wait_s=wait_s,
+        is_restored=True,
+        is_repeatable=is_repeatable,
+        prepare=prepare,
+        advance=advance,
+    )
     if restore.checkpoint is not None:
         unmark_checkpoint(restore.checkpoint)
     if plan.live is None:

@@ -13,7 +13,7 @@ import typer
 
 from streamgroups.dlq.letter_files import document_of
 from streamgroups.dlq.redrive import State
-from streamgroups_admin.groups.undo_files import write_new
+from streamgroups_admin.groups.stored_files import write_new
 from streamgroups_cli.dlq.queue import DlqArgument, QueueOptions, SelectOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import json_text, print_message

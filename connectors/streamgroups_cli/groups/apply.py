@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 
 from streamgroups.durations import parse_duration_ms
+from streamgroups.groups.offset_files import NO_LINKS, Links
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.applying import PARTITIONS_PER_COMMIT, apply
 from streamgroups_admin.groups.live_reset import cancel_reset_requests
@@ -106,8 +107,17 @@ class ChangeOptions(LiveOptions):
         return "".join(f" {shlex.quote(it)}" for it in options)
 
 
-def carry_out(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOptions, *, why: str) -> None:
+def carry_out(
+    cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOptions, *, why: str, links: Links = NO_LINKS
+) -> None:
     """Prints plans and, with ``execute``, applies them: undo file, changes, report.
+
+    Args:
+        cluster: the cluster.
+        plans: the plans.
+        change: the options.
+        why: the reason, for the undo file.
+        links: the undo file that the change reverts, or that of the change that it completes.
 
     Raises:
         InvalidOption: with ``strict``, if an offset is outside of its partition.
@@ -119,7 +129,7 @@ def carry_out(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOption
     if any(p.changes for p in plans) and not change.execute:
         print_message(ONLY_A_PLAN)
     else:
-        apply_plans(cluster, plans, change, why=why)
+        apply_plans(cluster, plans, change, why=why, links=links)
 
 
 def checked(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOptions) -> Sequence[GroupPlan]:
@@ -140,8 +150,17 @@ def checked(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOptions)
     return plans
 
 
-def apply_plans(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOptions, *, why: str) -> bool:
+def apply_plans(
+    cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOptions, *, why: str, links: Links = NO_LINKS
+) -> bool:
     """Applies plans that are :func:`checked`: undo file, changes, report.
+
+    Args:
+        cluster: the cluster.
+        plans: the plans.
+        change: the options.
+        why: the reason, for the undo file.
+        links: the undo file that the change reverts, or that of the change that it completes.
 
     Returns:
         Whether they change anything.
@@ -153,12 +172,15 @@ def apply_plans(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOpti
     if not changes:
         print_message(NOTHING_TO_DO)
         return False
-    undo = write_undo(cluster, changes, change.undo_file, why=why, options=change.state_options)
+    undo = write_undo(cluster, changes, change.undo_file, why=why, options=change.state_options, links=links)
     live = {p.group_id for p in plans if p.live is not None}
-    for group_id in changes.keys() - live:
-        cancel_reset_requests(cluster, group_id, changes[group_id].keys())
+
+    def prepare() -> None:
+        for group_id in changes.keys() - live:
+            cancel_reset_requests(cluster, group_id, changes[group_id].keys())
+
     with progress(changes) as advance:
-        apply(cluster, changes, undo, verb="moved", live=live, wait_s=change.wait_s, advance=advance)
+        apply(cluster, changes, undo, verb="moved", live=live, wait_s=change.wait_s, prepare=prepare, advance=advance)
     return True
 
 

@@ -105,8 +105,15 @@ def _copy_with_state(connect: Connect, change: ChangeOptions, source: str, targe
             print_message(effect)
         if change.execute:
             with progress({plan.group_id: plan.changes}) as advance:
+                # The savepoint does not remain. A fork has no program before, so an import of the rest keeps none.
                 carry_out_restore(
-                    cluster, fork, plan, undo_file=change.undo_file, wait_s=change.wait_s, advance=advance
+                    cluster,
+                    fork,
+                    plan,
+                    undo_file=change.undo_file,
+                    wait_s=change.wait_s,
+                    is_repeatable=False,
+                    advance=advance,
                 )
         else:
             print_message(ONLY_A_PLAN)

@@ -107,6 +107,7 @@ def delete_groups(
         print_message(f"Group '{group}' shows no committed offset, so no undo file restores it.")
     failures = _delete(cluster, there)
     if not failures:
+        undo.complete()
         metadata_groups = len(there) - len(ids)
         also = f" and {metadata_groups} metadata group{'' if metadata_groups == 1 else 's'}" if metadata_groups else ""
         print_message(f"{len(ids)} group{'' if len(ids) == 1 else 's'}{also} deleted.")

@@ -8,45 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.added_partitions import added
 from streamgroups.groups.commit_metadata import CommitMark, mark_of
 from streamgroups.groups.lag import PartitionError
-from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, parse
+from streamgroups.groups.offset_files import FiledOffset, FiledOffsets
 from streamgroups.groups.reset_plan import Facts, Move, Scenario, ToListed, plan, require_bounds
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtTime
 from streamgroups_admin.cluster import Cluster
-from streamgroups_admin.groups.live_reset import require_movable
+from streamgroups_admin.groups.live_reset import has_waiting_requests, require_movable
 from streamgroups_admin.groups.plans import GroupPlan, require_owned
 from streamgroups_cli.groups.scope import partitions_of
 from streamgroups_cli.output import print_message
 
 #: The maximum number of topics in an error.
 _MAX_SHOWN = 5
-
-
-def read_offsets_file(file: Path, group_id: str | None) -> FiledOffsets:
-    """Returns the content of an offsets file.
-
-    Raises:
-        InvalidOption: if it cannot be read, or is not an offsets file.
-    """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as e:
-        raise InvalidOption(f"{file} cannot be read: {e.strerror}.", remedy="Use an offsets file.") from e
-    except UnicodeDecodeError:
-        raise InvalidOption(f"{file} is not text in UTF-8.", remedy="Use an offsets file.") from None
-    filed = parse(text, source=str(file), group_id=group_id)
-    if not any(filed.values()):
-        raise InvalidOption(f"{file} contains no offsets.", remedy="Create one with: streamgroups groups export.")
-    return filed
 
 
 def plan_from_file(
@@ -78,6 +59,9 @@ def plan_from_file(
         metadata = {tp: _without_ids(o.metadata) if tp.topic in others else o.metadata for tp, o in filed[g].items()}
         forgets = {tp: committed[g][tp].next_offset for tp in forgotten}
         in_effect = _is_in_effect(moves, committed[g], metadata, is_live=g in live)
+        if g in live and in_effect:
+            # Members apply a request that waits, and leave these offsets.
+            in_effect = not has_waiting_requests(cluster, g, offsets)
         plans.append(GroupPlan(g, moves, forgets, metadata, live=live.get(g), is_in_effect=in_effect))
     require_owned(plans)
     return plans

@@ -22,7 +22,7 @@ from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.printable import listed, printable
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.plans import GroupPlan
-from streamgroups_admin.groups.undo_files import write_new
+from streamgroups_admin.groups.stored_files import write_new
 from streamgroups_cli.groups.scope import all_groups_of
 from streamgroups_cli.output import print_message
 

@@ -13,15 +13,15 @@ from typing import Annotated
 import typer
 
 from streamgroups.errors import InvalidOption, UnknownGroup
-from streamgroups.groups.offset_files import FiledOffset, to_csv, to_json
+from streamgroups.groups.offset_files import FiledOffset, Links, to_csv, to_json
 from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.printable import printable
 from streamgroups.times import utc
-from streamgroups_admin.groups.undo_files import write_new
+from streamgroups_admin.groups.stored_files import read_links, read_offsets_file, write_new
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import ChangeOptions, carry_out
-from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
+from streamgroups_cli.groups.reset_plans import plan_from_file
 from streamgroups_cli.groups.scope import (
     AllGroupsOption,
     GroupsArgument,
@@ -191,4 +191,5 @@ def import_(
         filed = {group: filed[group]}
     with connect() as cluster:
         plans = plan_from_file(cluster, filed, sorted(filed), source=str(file), allow_other_ids=change.allow_other_ids)
-        carry_out(cluster, plans, change, why=f"before an import of {file}")
+        links = Links(completes=read_links(file).completes)
+        carry_out(cluster, plans, change, why=f"before an import of {file}", links=links)

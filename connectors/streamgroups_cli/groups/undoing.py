@@ -8,23 +8,21 @@ O2.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from streamgroups.errors import GroupRejected, InvalidOption, UnknownGroup
-from streamgroups.groups.offset_files import ChangedTo, FiledOffset
-from streamgroups.groups.undo_history import parse_undo_name
-from streamgroups.identity import UNKNOWN
+from streamgroups.errors import GroupRejected, UnknownGroup
+from streamgroups.groups.offset_files import ChangedTo, FiledOffset, Links
+from streamgroups.groups.undo_history import is_reached
 from streamgroups.partitions import TopicPartition
-from streamgroups.path_names import label
 from streamgroups.ports import Committed
 from streamgroups_admin.cluster import Cluster
-from streamgroups_admin.groups.undo_files import state_directory
+from streamgroups_admin.groups.stored_files import read_offsets_file, remove_marker, state_directory
+from streamgroups_admin.groups.undo_search import StoredUndo, UndoSearch
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import ChangeOptions, carry_out
-from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
+from streamgroups_cli.groups.reset_plans import plan_from_file
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 
@@ -46,42 +44,42 @@ def undo(
 ) -> None:
     """Revert the last executed change of a group's offsets. The undo of an undo repeats the change."""
     with connect() as cluster:
-        path, filed = _last_change(cluster, group)
+        committed = cluster.groups.committed_offsets([group])[group]
+        last = _last_change(cluster, group, committed)
+        path, filed, changed = last.path, last.filed, last.filed
+        if last.is_unfinished and last.links.reverts is not None:
+            # The last change is an unfinished undo. Its undo would be the opposite, so it is completed.
+            path = last.path.with_name(last.links.reverts)
+            filed = read_offsets_file(path, None).get(group, {})
+            changed = {**filed, **last.filed}
+            print_message(f"The undo of {path} was interrupted, and continues.")
+            if change.execute and is_reached(last.filed, committed):
+                # Only its confirmation is missing. The next undo is that of the undo.
+                remove_marker(last.path)
         print_message(f"This reverts {path}")
         if not allow_progress:
-            _require_unchanged(group, filed, cluster.groups.committed_offsets([group])[group])
+            _require_unchanged(group, changed, committed)
         plans = plan_from_file(
             cluster, {group: filed}, [group], source=str(path), allow_other_ids=change.allow_other_ids
         )
-        carry_out(cluster, plans, change, why=f"before an undo of {path}")
+        carry_out(cluster, plans, change, why=f"before an undo of {path}", links=Links(reverts=path.name))
 
 
-def _last_change(cluster: Cluster, group_id: str) -> tuple[Path, Mapping[TopicPartition, FiledOffset]]:
-    """Returns the newest undo file of a group in this cluster, and its part about the group.
+def _last_change(cluster: Cluster, group_id: str, committed: Mapping[TopicPartition, Committed]) -> StoredUndo:
+    """Returns the undo file of the last change of a group in this cluster.
 
-    Other groups have files there too. One that cannot be read must not hide the others, so it is skipped with a warning.
+    Raises:
+        UnknownGroup: without one.
+        InvalidOption: if a file that can be that of the last change cannot be read.
     """
-    directory = state_directory()
-    named = [(name, path) for path in directory.glob("undo-*.json") if (name := parse_undo_name(path.name))]
-    for name, path in sorted(named, reverse=True):
-        try:
-            filed = read_offsets_file(path, None).get(group_id)
-        except InvalidOption as e:
-            if name.can_list(label(group_id)):
-                # It can be the last change of this group. An older file would undo another one.
-                raise
-            print_message(f"Warning: An undo file is skipped: {e.what}")
-            continue
-        if not filed:
-            continue
-        now = cluster.topics.identities({tp.topic for tp in filed})
-        if not any(it.identity.is_of_another_cluster(now.get(tp.topic, UNKNOWN)) for tp, it in filed.items()):
-            return path, filed
-    raise UnknownGroup(
-        f"No undo file of group '{group_id}' in this cluster is in {directory}.",
-        remedy="If the change was made elsewhere or with --undo-file: streamgroups groups import FILE.",
-        group=group_id,
-    )
+    last = UndoSearch(cluster, notify=print_message).last_change(group_id, committed)
+    if last is None:
+        raise UnknownGroup(
+            f"No undo file of group '{group_id}' in this cluster is in {state_directory()}.",
+            remedy="If the change was made elsewhere or with --undo-file: streamgroups groups import FILE.",
+            group=group_id,
+        )
+    return last
 
 
 def _require_unchanged(
