@@ -21,6 +21,8 @@ from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon
 from streamgroups.printable import listed
 
+_OTHERS = " To leave it out, name the others with --topic."
+
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
@@ -143,8 +145,14 @@ def _clamped(offset: int, bounds: Bounds) -> int:
     return min(max(offset, bounds.beginning_offset), bounds.end_offset)
 
 
-def require_bounds(bounds: Mapping[TopicPartition, Bounds | PartitionError]) -> dict[TopicPartition, Bounds]:
+def require_bounds(
+    bounds: Mapping[TopicPartition, Bounds | PartitionError], *, has_scope: bool = False
+) -> dict[TopicPartition, Bounds]:
     """The bounds of partitions that must all exist.
+
+    Args:
+        bounds: the bounds, or why they are unknown.
+        has_scope: whether the command has the option ``--topic``, which the remedies then name.
 
     Raises:
         UnknownTopic: if partitions do not exist. The text names them.
@@ -162,7 +170,7 @@ kafka-topics.sh --list.
         only = missing[0] if len(missing) == 1 else None
         raise UnknownTopic(
             what,
-            remedy="List the topics with: kafka-topics.sh --list.",
+            remedy=f"List the topics with: kafka-topics.sh --list.{_OTHERS if has_scope else ''}",
             topic=None if only is None else only.topic,
             partition=None if only is None else only.partition,
         )
@@ -176,7 +184,7 @@ kafka-topics.sh --list.
     if leaderless:
         raise BrokerUnreachable(
             f"Partition {listed(sorted(leaderless))} has no leader; nothing was changed.",
-            remedy="Start its brokers, or exclude it with --topic.",
+            remedy=f"Start its brokers.{_OTHERS if has_scope else ''}",
         )
     return {tp: found for tp, found in bounds.items() if isinstance(found, Bounds)}
 

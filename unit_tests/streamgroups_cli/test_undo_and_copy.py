@@ -199,6 +199,60 @@ def test_O2_a_later_reset_of_other_partitions_is_undone_alone(board: CommandLine
     assert offsets(board) == [10, 6]
 
 
+@pytest.fixture
+def old_topic(board: CommandLine) -> TopicPartition:
+    """A topic whose offset the group loses in a deletion, and which is deleted then."""
+    old = TopicPartition("old", 0)
+    board.cluster.create_topic("old", 1)
+    board.admin.alter_offsets("board", {old: Committed(0)})
+    assert board("groups", "delete", "board", "--execute").code == 0
+    return old
+
+
+LEAVE_OUT = "To leave it out, name the others with --topic."
+
+
+def test_O2_undo_and_import_leave_out_a_deleted_topic(
+    board: CommandLine, old_topic: TopicPartition, tmp_path: Path
+) -> None:
+    board.cluster.delete_topic("old")
+    (file,) = tmp_path.rglob("undo-board-*.json")
+    for command in (("undo", "board"), ("import", str(file))):
+        rejected = board("groups", *command, "--execute")
+        assert (rejected.code, positions(board)) == (1, {})
+        assert (
+            f"Partition old-0 does not exist; nothing was changed. List the topics with: kafka-topics.sh --list. {LEAVE_OUT}"
+            in rejected.err
+        )
+        assert board("groups", *command, "--topic", "flights", "--execute").code == 0
+        assert offsets(board) == [4, 6]
+        board.cluster.forget("board")
+
+
+def test_O2_undo_leaves_out_a_partition_without_a_leader(board: CommandLine) -> None:
+    assert board(*TO_END).code == 0
+    board.cluster.rejections[P0] = BrokerUnreachable("It has no leader.")
+    rejected = board("groups", "undo", "board", "--execute")
+    assert (
+        rejected.code,
+        f"flights-0 has no leader; nothing was changed. Start its brokers. {LEAVE_OUT}" in rejected.err,
+    ) == (1, True)
+    assert board("groups", "undo", "board", "--topic", "flights:1", "--execute").code == 0
+    assert offsets(board) == [10, 6]
+
+
+@pytest.mark.parametrize(("topic", "missing"), [("other", "other"), ("flights:1,7", "flights-7")])
+def test_O2_a_scope_that_a_file_does_not_contain_is_rejected(
+    board: CommandLine, tmp_path: Path, topic: str, missing: str
+) -> None:
+    assert board(*TO_END).code == 0
+    (file,) = tmp_path.rglob("undo-board-*.json")
+    for command in (("undo", "board"), ("import", str(file))):
+        result = board("groups", *command, "--topic", topic, "--execute")
+        assert (result.code, offsets(board)) == (2, [10, 10])
+        assert f"{file} contains no offsets of {missing}; nothing was changed." in result.err
+
+
 def test_O2_undo_removes_offsets_that_the_change_has_made(board: CommandLine) -> None:
     board("groups", "reset", "new", "--topic", "flights", "--to-earliest", "--execute")
     assert offsets(board, "new") == [0, 0]

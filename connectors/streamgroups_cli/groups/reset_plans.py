@@ -49,7 +49,7 @@ def plan_from_file(
     live = require_movable(cluster, ids)
     committed = cluster.groups.committed_offsets(ids)
     required = {tp for g in ids for tp, offset in filed[g].items() if offset.next_offset is not None}
-    bounds = require_bounds(cluster.topics.bounds(required))
+    bounds = require_bounds(cluster.topics.bounds(required), has_scope=True)
     plans = []
     for g in ids:
         offsets = {tp: o.next_offset for tp, o in filed[g].items() if o.next_offset is not None}
@@ -108,7 +108,7 @@ def plan_scenario(
             print_message(f"Skipped, because they no longer exist: {', '.join(map(str, sorted(gone)))}.")
         found = {tp: b for tp, b in found.items() if tp not in gone}
         partitions = {g: [tp for tp in of_group if tp not in gone] for g, of_group in partitions.items()}
-    bounds = require_bounds(found)
+    bounds = require_bounds(found, has_scope=True)
     times = (
         cluster.topics.at_times(dict.fromkeys(bounds, scenario.timestamp_ms)) if isinstance(scenario, AtTime) else {}
     )

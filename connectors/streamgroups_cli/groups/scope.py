@@ -14,8 +14,11 @@ import typer
 
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.commit_metadata import position_of
+from streamgroups.groups.offset_files import FiledOffset
+from streamgroups.groups.reset_plan import is_in_scope
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import TopicPartition
+from streamgroups.printable import listed
 from streamgroups.state.state_lookup import Position
 from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.groups.unlisted_groups import warn_of_unlisted
@@ -77,6 +80,34 @@ def all_groups_of(cluster: Cluster) -> list[str]:
     return [g.group_id for g in list_all(cluster.groups, every_type=True)]
 
 
+def offsets_in_scope(
+    filed: Mapping[TopicPartition, FiledOffset], scope: Mapping[str, frozenset[int] | None], *, source: str
+) -> dict[TopicPartition, FiledOffset]:
+    """Returns the offsets of a group in a file that are in the scope of ``--topic``.
+
+    Args:
+        filed: the offsets.
+        scope: see :func:`~streamgroups.groups.reset_plan.parse_scope`.
+        source: the name of the file, for the error.
+
+    Raises:
+        InvalidOption: if the file has no offset of a topic or a partition in the scope.
+    """
+    missing = [topic for topic in scope if not any(tp.topic == topic for tp in filed)]
+    missing += [
+        str(tp)
+        for topic, numbers in scope.items()
+        for tp in (TopicPartition(topic, p) for p in sorted(numbers or ()))
+        if topic not in missing and tp not in filed
+    ]
+    if missing:
+        raise InvalidOption(
+            f"{source} contains no offsets of {listed(missing)}; nothing was changed.",
+            remedy="Name topics and partitions that it contains with --topic.",
+        )
+    return {tp: it for tp, it in filed.items() if is_in_scope(tp, scope)}
+
+
 def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) -> list[TopicPartition]:
     """Returns every partition in a scope. It requests the partitions of whole topics.
 
@@ -94,9 +125,9 @@ def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) 
             remedy="List the topics with: kafka-topics.sh --list.",
             topic=missing[0] if len(missing) == 1 else None,
         )
-    listed = [TopicPartition(topic, p.partition) for topic in whole for p in found[topic].partitions]
-    listed += [TopicPartition(topic, p) for topic, numbers in scope.items() if numbers for p in numbers]
-    return sorted(listed)
+    partitions = [TopicPartition(topic, p.partition) for topic in whole for p in found[topic].partitions]
+    partitions += [TopicPartition(topic, p) for topic, numbers in scope.items() if numbers for p in numbers]
+    return sorted(partitions)
 
 
 def positions_of(

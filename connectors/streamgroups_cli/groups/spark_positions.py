@@ -92,7 +92,7 @@ def _bounds(
     cluster: Cluster, checkpoint: SparkCheckpoint, next_offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Bounds]:
     try:
-        return require_bounds(cluster.topics.bounds(next_offsets.keys()))
+        return require_bounds(cluster.topics.bounds(next_offsets.keys()), has_scope=True)
     except UnknownTopic as e:
         raise e.with_text(
             f"{e.what} The checkpoint '{checkpoint.location}' has its position.",

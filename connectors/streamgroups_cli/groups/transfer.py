@@ -7,13 +7,14 @@ imports it. Source: SEMANTICS O1, O5; the CSV format is that of ``kafka-consumer
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from streamgroups.errors import InvalidOption, UnknownGroup
-from streamgroups.groups.offset_files import FiledOffset, Links, to_csv, to_json
+from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, Links, to_csv, to_json
 from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.printable import printable
@@ -29,6 +30,7 @@ from streamgroups_cli.groups.scope import (
     all_groups_of,
     chosen_groups,
     group_ids,
+    offsets_in_scope,
 )
 from streamgroups_cli.groups.spark_positions import plan_from_checkpoint, print_spark_options
 from streamgroups_cli.options import with_options
@@ -144,7 +146,6 @@ def import_(
             "--topic",
             metavar="TOPIC[:0,1,...]",
             help="Import only this topic, or partitions of it; repeatable.",
-            rich_help_panel=_CHECKPOINT,
         ),
     ] = None,
     nearest: Annotated[
@@ -160,25 +161,34 @@ def import_(
 
     With --from-spark-checkpoint: commit the positions of a query of format('kafka') for a group without members.
     """
+    scope = parse_scope(topic or [])
     if from_spark_checkpoint is not None:
         if file is not None or group is None:
             raise InvalidOption(
                 "--from-spark-checkpoint needs --group, and no file.",
                 remedy="Use: streamgroups groups import --from-spark-checkpoint DIR --group GROUP.",
             )
-        scope = parse_scope(topic or [])
         with connect() as cluster:
             plan = plan_from_checkpoint(
                 cluster, from_spark_checkpoint, group, sources=source or (), scope=scope, nearest=nearest
             )
             carry_out(cluster, [plan], change, why="before an import of a checkpoint")
         return
-    if source or topic or nearest:
+    if source or nearest:
         raise InvalidOption(
-            "--source, --topic and --nearest need --from-spark-checkpoint.", remedy="Omit them, or name a checkpoint."
+            "--source and --nearest need --from-spark-checkpoint.", remedy="Omit them, or name a checkpoint."
         )
     if file is None:
         raise InvalidOption("The file is missing.", remedy="Name an offsets file, or use --from-spark-checkpoint.")
+    filed = _imported(file, group, scope)
+    with connect() as cluster:
+        plans = plan_from_file(cluster, filed, sorted(filed), source=str(file), allow_other_ids=change.allow_other_ids)
+        links = Links(completes=read_links(file).completes)
+        carry_out(cluster, plans, change, why=f"before an import of {file}", links=links)
+
+
+def _imported(file: Path, group: str | None, scope: Mapping[str, frozenset[int] | None]) -> FiledOffsets:
+    """Returns the offsets of a file in a scope, for the group of the option, or for all groups in the file."""
     filed = read_offsets_file(file, group)
     if group is not None and group not in filed:
         if len(filed) != 1:
@@ -189,7 +199,7 @@ def import_(
         filed = {group: next(iter(filed.values()))}
     elif group is not None:
         filed = {group: filed[group]}
-    with connect() as cluster:
-        plans = plan_from_file(cluster, filed, sorted(filed), source=str(file), allow_other_ids=change.allow_other_ids)
-        links = Links(completes=read_links(file).completes)
-        carry_out(cluster, plans, change, why=f"before an import of {file}", links=links)
+    together = {tp: it for of_group in filed.values() for tp, it in of_group.items()}
+    chosen = offsets_in_scope(together, scope, source=str(file)).keys()
+    found = {g: {tp: it for tp, it in of_group.items() if tp in chosen} for g, of_group in filed.items()}
+    return {g: of_group for g, of_group in found.items() if of_group}

@@ -14,6 +14,7 @@ import typer
 
 from streamgroups.errors import GroupRejected, UnknownGroup
 from streamgroups.groups.offset_files import ChangedTo, FiledOffset, Links
+from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.groups.undo_history import is_reached
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -23,6 +24,7 @@ from streamgroups_admin.groups.undo_search import StoredUndo, UndoSearch
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import ChangeOptions, carry_out
 from streamgroups_cli.groups.reset_plans import plan_from_file
+from streamgroups_cli.groups.scope import TopicsOption, offsets_in_scope
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 
@@ -35,6 +37,7 @@ def undo(
     connect: Connect,
     change: ChangeOptions,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Group.", show_default=False)],
+    topic: TopicsOption = None,
     allow_progress: Annotated[
         bool,
         typer.Option(
@@ -43,6 +46,7 @@ def undo(
     ] = False,
 ) -> None:
     """Revert the last executed change of a group's offsets. The undo of an undo repeats the change."""
+    scope = parse_scope(topic or [])
     with connect() as cluster:
         committed = cluster.groups.committed_offsets([group])[group]
         last = _last_change(cluster, group, committed)
@@ -57,8 +61,9 @@ def undo(
                 # Only its confirmation is missing. The next undo is that of the undo.
                 remove_marker(last.path)
         print_message(f"This reverts {path}")
+        filed = offsets_in_scope(filed, scope, source=str(path))
         if not allow_progress:
-            _require_unchanged(group, changed, committed)
+            _require_unchanged(group, {tp: it for tp, it in changed.items() if is_in_scope(tp, scope)}, committed)
         plans = plan_from_file(
             cluster, {group: filed}, [group], source=str(path), allow_other_ids=change.allow_other_ids
         )
