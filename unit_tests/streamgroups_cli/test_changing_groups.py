@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -662,6 +664,36 @@ def test_S6_partitions_that_miss_the_deadline_are_reported_and_reset_anyway(boar
     board("groups", "import", *undo_file(result.err), "--execute", "--wait", "100ms")
     query.next_batch()
     assert committed(board) == {P0: 4, P1: 6, P2: 0}
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_S6_an_undo_replaces_a_request_that_members_have_not_applied(
+    board: CommandLine, query: Query, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    """Its offsets are the committed ones, but the members would leave them."""
+    # An earlier change. It is not the one to revert.
+    board("groups", "reset", "board", "--topic", "flights", "--to-offset", "7", "--execute", "--wait", "0s")
+    query.next_batch()
+    assert committed(board) == {P0: 7, P1: 7, P2: 7}
+    move_live = changing.move_live
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        failed = move_live(*args, **kwargs)
+        if is_killed:
+            raise Killed
+        return failed
+
+    with monkeypatch.context() as patch, suppress(Killed):
+        patch.setattr(changing, "move_live", killed)
+        board("groups", "reset", "board", "--topic", "flights", "--to-offset", "5", "--execute", "--wait", "0s")
+    assert committed(board) == {P0: 7, P1: 7, P2: 7}
+    assert board("groups", "undo", "board", "--execute", "--wait", "0s").code == 4
+    query.next_batch()
+    assert committed(board) == {P0: 7, P1: 7, P2: 7}
 
 
 def test_S6_a_group_whose_members_leave_before_the_request_is_reset_by_a_commit(

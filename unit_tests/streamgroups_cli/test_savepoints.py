@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamgroups.errors import NotAuthorized, StateMissing
+from streamgroups.errors import BrokerUnreachable, NotAuthorized, StateMissing
 from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.description import GroupDescription, GroupMember
@@ -205,6 +205,27 @@ def test_C3_a_restore_under_another_name_writes_no_file_again(world: World, monk
     assert world.restore(*arguments).code == 0
     assert written == [world.first]
     assert {file: bytes(files.read(file)) for file in files.list()} == before
+
+
+def test_C3_the_same_command_finishes_a_restore_of_a_changed_program_and_one_undo_reverts_it(world: World) -> None:
+    """An import of the rest would keep the old program for it."""
+    id_ = world.create()
+    world.states.commit(25, world.second)
+    world.cli.cluster.commit("board", {P1: 3}, CommitMark(False, state=New(), form="windows:windows").encode())
+    before = world.committed()
+    arguments = (id_, "--rename", "windows=minutes", "--accept-repeated-output", "--execute")
+    world.cli.admin.failures["board", P1] = BrokerUnreachable("No leader.")
+    result = world.restore(*arguments)
+    assert result.code == 4
+    assert "Repeat the command to apply the rest. Undo the changes with: streamgroups groups import /" in result.err
+    world.cli.admin.failures.clear()
+    assert world.restore(*arguments).code == 0
+    found = world.cli.admin.committed_offsets(["board"])["board"]
+    marks = [ToolMark.parse(found[tp].metadata) for tp in (P0, P1)]
+    assert [None if mark is None else mark.form for mark in marks] == ["", ""]
+    undone = world.cli("groups", "undo", "board", "--ignore-state", "--execute")
+    assert undone.code == 0, undone.err
+    assert {tp: offset for tp, (offset, _) in world.committed().items()} == {tp: it[0] for tp, it in before.items()}
 
 
 def test_C3_the_same_command_finishes_a_fork_that_was_interrupted_between_two_commits(
