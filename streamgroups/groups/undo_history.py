@@ -14,12 +14,12 @@ from datetime import datetime, timedelta, timezone
 
 from streamgroups.groups.offset_files import ChangedTo, FiledOffset
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Committed
 
 _NAME = re.compile(r"(?P<kind>undo|rest)-(?P<label>.*)-(?P<stamp>\d{8}T\d{9}Z)(?:-(?P<number>\d+))?\.json", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: The label of a file of several groups.
 _SEVERAL = re.compile(r"\d+-groups")
+_MISSING = FiledOffset(None)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -78,16 +78,9 @@ def next_stamp_ms(now_ms: int, names: Iterable[str]) -> int:
     return max([now_ms, *(stamp + 1 for stamp in stamps if stamp is not None)])
 
 
-def filed(committed: Committed | None) -> FiledOffset:
-    """A committed offset for an offsets file.
-
-    >>> filed(Committed(4)).next_offset, filed(None).next_offset
-    (4, None)
-    """
-    return FiledOffset(None) if committed is None else FiledOffset(committed.next_offset, committed.metadata)
-
-
-def has_no_effect(before: Mapping[TopicPartition, FiledOffset], committed: Mapping[TopicPartition, Committed]) -> bool:
+def has_no_effect(
+    before: Mapping[TopicPartition, FiledOffset], committed: Mapping[TopicPartition, FiledOffset]
+) -> bool:
     """Whether an unfinished change of a group has not begun: the group has its earlier offsets, with their metadata.
 
     A commit of a tool changes the metadata in each case. A reset request that waits has an effect later.
@@ -97,14 +90,14 @@ def has_no_effect(before: Mapping[TopicPartition, FiledOffset], committed: Mappi
         committed: the committed offsets of the group now.
 
     >>> tp = TopicPartition("flights", 0)
-    >>> has_no_effect({tp: FiledOffset(4)}, {tp: Committed(4)}), has_no_effect({tp: FiledOffset(4)}, {tp: Committed(4, "x")})
+    >>> has_no_effect({tp: FiledOffset(4)}, {tp: FiledOffset(4)}), has_no_effect({tp: FiledOffset(4)}, {tp: FiledOffset(4, "x")})
     (True, False)
     """
-    now = {tp: filed(committed.get(tp)) for tp in before}
+    now = {tp: committed.get(tp, _MISSING) for tp in before}
     return all((now[tp].next_offset, now[tp].metadata) == (it.next_offset, it.metadata) for tp, it in before.items())
 
 
-def is_reached(earlier: Mapping[TopicPartition, FiledOffset], committed: Mapping[TopicPartition, Committed]) -> bool:
+def is_reached(earlier: Mapping[TopicPartition, FiledOffset], committed: Mapping[TopicPartition, FiledOffset]) -> bool:
     """Whether a group has all offsets that a change sets.
 
     Args:
@@ -112,16 +105,16 @@ def is_reached(earlier: Mapping[TopicPartition, FiledOffset], committed: Mapping
         committed: its committed offsets now.
 
     >>> tp = TopicPartition("flights", 0)
-    >>> is_reached({tp: FiledOffset(4, changed_to=ChangedTo(10))}, {tp: Committed(10)})
+    >>> is_reached({tp: FiledOffset(4, changed_to=ChangedTo(10))}, {tp: FiledOffset(10)})
     True
     """
-    return all(_target(committed.get(tp)) == it.changed_to for tp, it in earlier.items())
+    return all(_target(committed.get(tp, _MISSING)) == it.changed_to for tp, it in earlier.items())
 
 
 def is_repeated(
     earlier: Mapping[TopicPartition, FiledOffset],
-    changes: Mapping[TopicPartition, Committed | None],
-    committed: Mapping[TopicPartition, Committed],
+    changes: Mapping[TopicPartition, FiledOffset],
+    committed: Mapping[TopicPartition, FiledOffset],
 ) -> bool:
     """Whether a change of a group is an unfinished earlier one again, or the rest of it.
 
@@ -129,27 +122,27 @@ def is_repeated(
 
     Args:
         earlier: the partitions of the group in the undo file of the earlier change.
-        changes: the new offsets of the group.
+        changes: the new offsets of the group; without an offset for one to delete.
         committed: its committed offsets now.
 
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> earlier = {p0: FiledOffset(4, changed_to=ChangedTo(10)), p1: FiledOffset(6, changed_to=ChangedTo(10))}
-    >>> now = {p0: Committed(10), p1: Committed(6)}
-    >>> [is_repeated(earlier, {p1: Committed(to)}, now) for to in (10, 9)]
+    >>> now = {p0: FiledOffset(10), p1: FiledOffset(6)}
+    >>> [is_repeated(earlier, {p1: FiledOffset(to)}, now) for to in (10, 9)]
     [True, False]
     """
     common = earlier.keys() & changes.keys()
     return (
         bool(common)
         and all(earlier[tp].changed_to == _target(changes[tp]) for tp in common)
-        and all(_is_explained(it, committed.get(tp)) for tp, it in earlier.items())
+        and all(_is_explained(it, committed.get(tp, _MISSING)) for tp, it in earlier.items())
     )
 
 
 def undo_entries(
     earlier: Mapping[TopicPartition, FiledOffset],
-    changes: Mapping[TopicPartition, Committed | None],
-    committed: Mapping[TopicPartition, Committed],
+    changes: Mapping[TopicPartition, FiledOffset],
+    committed: Mapping[TopicPartition, FiledOffset],
 ) -> dict[TopicPartition, FiledOffset]:
     """The partitions of a group for the undo file of a change.
 
@@ -158,31 +151,30 @@ def undo_entries(
 
     Args:
         earlier: the partitions of the group in the undo file of the earlier change; empty without one.
-        changes: the new offsets of the group.
+        changes: the new offsets of the group; without an offset for one to delete.
         committed: its committed offsets now.
 
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> earlier = {p0: FiledOffset(4, changed_to=ChangedTo(10)), p1: FiledOffset(6, changed_to=ChangedTo(10))}
-    >>> found = undo_entries(earlier, {p1: Committed(10)}, {p0: Committed(10), p1: Committed(6)})
+    >>> found = undo_entries(earlier, {p1: FiledOffset(10)}, {p0: FiledOffset(10), p1: FiledOffset(6)})
     >>> [(it.next_offset, it.changed_to.next_offset) for it in found.values()]
     [(4, 10), (6, 10)]
     """
     found = dict(earlier)
     for tp, new in changes.items():
-        now = committed.get(tp)
+        now = committed.get(tp, _MISSING)
         is_kept = tp in earlier and _is_explained(earlier[tp], now)
-        found[tp] = replace(earlier[tp] if is_kept else filed(now), changed_to=_target(new))
+        found[tp] = replace(earlier[tp] if is_kept else now, changed_to=_target(new))
     return found
 
 
-def _target(new: Committed | None) -> ChangedTo:
-    return ChangedTo(None if new is None else new.next_offset)
+def _target(new: FiledOffset) -> ChangedTo:
+    return ChangedTo(new.next_offset)
 
 
-def _is_explained(earlier: FiledOffset, committed: Committed | None) -> bool:
-    """Whether a partition is where a change found it, or where it sets it."""
-    now = None if committed is None else committed.next_offset
-    return now == earlier.next_offset or ChangedTo(now) == earlier.changed_to
+def _is_explained(earlier: FiledOffset, now: FiledOffset) -> bool:
+    """Whether a partition is where a change found it, or where this sets it."""
+    return now.next_offset == earlier.next_offset or _target(now) == earlier.changed_to
 
 
 def _stamp_ms(stamp: str) -> int | None:

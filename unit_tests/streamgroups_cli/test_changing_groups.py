@@ -25,6 +25,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups_admin.groups import applying as changing
+from streamgroups_admin.groups import live_reset
 from unit_tests.cli_runner import CommandLine
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
@@ -679,7 +680,7 @@ def test_S6_an_undo_replaces_a_request_that_members_have_not_applied(
     board("groups", "reset", "board", "--topic", "flights", "--to-offset", "7", "--execute", "--wait", "0s")
     query.next_batch()
     assert committed(board) == {P0: 7, P1: 7, P2: 7}
-    move_live = changing.move_live
+    move_live = live_reset.move_live
 
     def killed(*args: Any, **kwargs: Any) -> Any:
         failed = move_live(*args, **kwargs)

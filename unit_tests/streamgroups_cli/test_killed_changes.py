@@ -27,7 +27,7 @@ class Killed(BaseException):
 
 
 class Steps:
-    """The requests to the brokers and the changes of files, one of which fails before or after its effect."""
+    """The requests to the brokers and the changes of files, where one step fails before or after its effect."""
 
     def __init__(self, failing: int, failure: BaseException, *, after: bool, files: bool) -> None:
         self.failing, self.failure, self.after, self.files = failing, failure, after, files
@@ -71,12 +71,12 @@ def positions(cli: CommandLine) -> list[int]:
 
 
 @pytest.fixture
-def boards(
+def created(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[[int], CommandLine]:
+) -> Callable[..., CommandLine]:
     numbers = count()
 
-    def board(partitions: int) -> CommandLine:
+    def board(partitions: int, metadata: str = "") -> CommandLine:
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / f"state{next(numbers)}"))
         monkeypatch.setattr(applying, "PARTITIONS_PER_COMMIT", 1)
         command_line = CommandLine(monkeypatch, capsys)
@@ -84,7 +84,7 @@ def boards(
         tps = [TopicPartition("flights", p) for p in range(partitions)]
         for tp in tps:
             command_line.cluster.produce(tp, 10)
-        command_line.admin.alter_offsets("board", {tp: Committed(tp.partition + 4) for tp in tps})
+        command_line.admin.alter_offsets("board", {tp: Committed(tp.partition + 4, metadata) for tp in tps})
         return command_line
 
     return board
@@ -99,14 +99,24 @@ def each_step(failure: type[BaseException]) -> Iterator[Steps]:
 
 
 @pytest.mark.parametrize(
-    ("commits", "failure"), [(1, Killed), (4, Killed), (2, KeyboardInterrupt), (2, BrokerUnreachable)]
+    ("commits", "failure", "metadata"),
+    [
+        (1, Killed, "streamgroups:shared"),
+        (4, Killed, ""),
+        (2, KeyboardInterrupt, ""),
+        (2, BrokerUnreachable, "streamgroups:shared"),
+    ],
 )
 def test_O2_a_repeated_undo_completes_an_undo_that_failed_at_any_step(
-    boards: Callable[[int], CommandLine], monkeypatch: pytest.MonkeyPatch, commits: int, failure: type[BaseException]
+    created: Callable[..., CommandLine],
+    monkeypatch: pytest.MonkeyPatch,
+    commits: int,
+    failure: type[BaseException],
+    metadata: str,
 ) -> None:
     before, changed = [p + 4 for p in range(commits)], [10] * commits
     for steps in each_step(failure):
-        board = boards(commits)
+        board = created(commits, metadata)
         assert board(*RESET, "--to-latest").code == 0
         if not steps.run(board, monkeypatch, *EXECUTE_UNDO):
             break
@@ -120,12 +130,12 @@ def test_O2_a_repeated_undo_completes_an_undo_that_failed_at_any_step(
 
 @pytest.mark.parametrize(("commits", "failure"), [(3, Killed), (2, KeyboardInterrupt)])
 def test_O2_an_undo_after_a_reset_that_was_killed_reverts_the_last_change_with_an_effect(
-    boards: Callable[[int], CommandLine], monkeypatch: pytest.MonkeyPatch, commits: int, failure: type[BaseException]
+    created: Callable[..., CommandLine], monkeypatch: pytest.MonkeyPatch, commits: int, failure: type[BaseException]
 ) -> None:
     before, changed = [p + 4 for p in range(commits)], [10] * commits
     seen = set()
     for steps in each_step(failure):
-        board = boards(commits)
+        board = created(commits)
         assert board(*RESET, "--to-latest").code == 0
         if not steps.run(board, monkeypatch, *RESET, "--to-earliest"):
             break
@@ -138,9 +148,9 @@ def test_O2_an_undo_after_a_reset_that_was_killed_reverts_the_last_change_with_a
 
 
 def test_O2_an_undo_whose_preparation_fails_names_its_error_and_leaves_no_file(
-    boards: Callable[[int], CommandLine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    created: Callable[..., CommandLine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    board = boards(2)
+    board = created(2)
     assert board(*RESET, "--to-latest").code == 0
     files = sorted(tmp_path.rglob("*.json*"))
 
@@ -157,9 +167,9 @@ def test_O2_an_undo_whose_preparation_fails_names_its_error_and_leaves_no_file(
 
 
 def test_O2_an_undo_without_a_response_is_repeated(
-    boards: Callable[[int], CommandLine], monkeypatch: pytest.MonkeyPatch
+    created: Callable[..., CommandLine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board = boards(2)
+    board = created(2)
     assert board(*RESET, "--to-latest").code == 0
     error = BrokerUnreachable("No broker responded.")
     for tp in board.admin.committed_offsets(["board"])["board"]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownGroup
 from streamgroups.groups.offset_files import Links, to_json
-from streamgroups.groups.undo_history import filed
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
@@ -20,7 +19,7 @@ from streamgroups.shell_quoting import command
 from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.live_reset import marked_offsets, move_live
-from streamgroups_admin.groups.stored_files import state_file, write_new
+from streamgroups_admin.groups.stored_files import filed, state_file, write_new
 from streamgroups_admin.groups.undo_files import Changes, Undo, is_rejection
 
 #: The number of partitions in one step of the progress bar. A large step takes several commits.
@@ -210,7 +209,7 @@ def _failed(
 
 def _stored_rest(cluster: Cluster, rest: Changes, undo: Undo) -> str:
     """Writes a file that completes the change. Returns the remedy that names it."""
-    offsets = {g: {tp: filed(offset) for tp, offset in partitions.items()} for g, partitions in rest.items()}
+    offsets = {g: filed(partitions) for g, partitions in rest.items()}
     now_ms = cluster.now_ms()
     links = Links(completes=None if undo.path is None else str(undo.path.absolute()))
     text = to_json(offsets, undo.identities, made_at=utc(now_ms) or "", why="the rest", links=links)

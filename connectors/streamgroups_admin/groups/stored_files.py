@@ -10,16 +10,18 @@ import errno
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from streamgroups.errors import InvalidOption
 from streamgroups.extras import explained
-from streamgroups.groups.offset_files import FiledOffsets, Links, parse, parse_links
+from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, Links, parse, parse_links
 from streamgroups.groups.undo_history import UndoName, next_stamp_ms, parse_undo_name
 from streamgroups.home_paths import users_directory
+from streamgroups.partitions import TopicPartition
 from streamgroups.path_names import label
+from streamgroups.ports import Committed
 from streamgroups.private_directories import make_private
 from streamgroups.times import utc
 from streamgroups_operators.local_files import sync_directory
@@ -99,6 +101,17 @@ def _name_new(unfinished: str, path: Path) -> None:
         os.rename(unfinished, path)
 
 
+def filed(offsets: Mapping[TopicPartition, Committed | None]) -> dict[TopicPartition, FiledOffset]:
+    """Returns the offsets of a group for an offsets file; ``None`` for a partition without one.
+
+    >>> filed({TopicPartition("flights", 0): None})[TopicPartition("flights", 0)].next_offset is None
+    True
+    """
+    return {
+        tp: FiledOffset(None) if it is None else FiledOffset(it.next_offset, it.metadata) for tp, it in offsets.items()
+    }
+
+
 def newest_undo_files() -> Iterator[tuple[UndoName, Path]]:
     """Yields the undo files in the state directory, from the last change to the first one."""
     named = [(name, path) for path in state_directory().glob("undo-*.json") if (name := parse_undo_name(path.name))]
@@ -130,7 +143,7 @@ def write_marker(path: Path) -> None:
 
 
 def remove_marker(path: Path) -> None:
-    """Notes that the whole change of an undo file is confirmed."""
+    """Removes the marker of an undo file, whose whole change is confirmed."""
     # With a marker that stays, the committed offsets show that the change has an effect.
     with suppress(OSError):
         marker_of(path).unlink()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError
-from streamgroups.groups.offset_files import NO_LINKS, Links, to_json
+from streamgroups.groups.offset_files import NO_LINKS, FiledOffsets, Links, to_json
 from streamgroups.groups.undo_history import is_repeated, undo_entries
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
@@ -22,6 +22,7 @@ from streamgroups.shell_quoting import command
 from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.stored_files import (
+    filed,
     has_unfinished,
     marker_of,
     read_links,
@@ -59,7 +60,7 @@ class Undo:
         return command("groups import", [str(self.path)], f"--execute{self.options}")
 
     def complete(self) -> None:
-        """Notes that the whole change is confirmed."""
+        """Makes the file that of a change that is confirmed as a whole."""
         if self.path is not None:
             remove_marker(self.path)
 
@@ -125,11 +126,11 @@ def write_undo(
         if file is not None:
             cluster.notify(f"There are no offsets to store, so {file} is not written.")
         return Undo(None, {}, "")
-    committed = cluster.groups.committed_offsets(list(changes))
+    committed = {g: filed(it) for g, it in cluster.groups.committed_offsets(list(changes)).items()}
     earlier = _earlier(cluster, changes, committed, links)
     offsets = {
-        group_id: undo_entries(earlier[group_id].filed if group_id in earlier else {}, partitions, committed[group_id])
-        for group_id, partitions in changes.items()
+        g: undo_entries(earlier[g].filed if g in earlier else {}, filed(partitions), committed[g])
+        for g, partitions in changes.items()
     }
     now_ms = cluster.now_ms()
     identities = cluster.topics.identities({tp.topic for partitions in offsets.values() for tp in partitions})
@@ -150,7 +151,7 @@ def write_undo(
 def _earlier(
     cluster: Cluster,
     changes: Changes,
-    committed: Mapping[str, Mapping[TopicPartition, Committed]],
+    committed: FiledOffsets,
     links: Links,
 ) -> dict[str, StoredUndo]:
     """The undo file of the change that each group's change completes."""
@@ -162,16 +163,20 @@ def _earlier(
         # A file that cannot be read is an error of an undo only.
         with suppress(InvalidOption):
             last = search.last_change(group_id, committed[group_id])
-            if last is not None and last.is_unfinished and is_repeated(last.filed, partitions, committed[group_id]):
+            if (
+                last is not None
+                and last.is_unfinished
+                and is_repeated(last.filed, filed(partitions), committed[group_id])
+            ):
                 found[group_id] = last
     return found
 
 
 def _named(cluster: Cluster, changes: Changes, path: Path) -> dict[str, StoredUndo]:
     try:
-        filed, links = read_offsets_file(path, None), read_links(path)
+        content, links = read_offsets_file(path, None), read_links(path)
     except InvalidOption as e:
         cluster.notify(f"Warning: An undo of this change reverts only the rest. {e.what}")
         return {}
     is_unfinished = marker_of(path).exists()
-    return {g: StoredUndo(path, filed[g], links, is_unfinished) for g in changes if g in filed}
+    return {g: StoredUndo(path, content[g], links, is_unfinished) for g in changes if g in content}

@@ -15,7 +15,6 @@ from streamgroups.groups.undo_history import has_no_effect
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import TopicPartition
 from streamgroups.path_names import label
-from streamgroups.ports import Committed
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.live_reset import has_waiting_requests
 from streamgroups_admin.groups.stored_files import marker_of, newest_undo_files, read_links, read_offsets_file
@@ -51,7 +50,7 @@ class UndoSearch:
     notify: Callable[[str], None]
     _read: dict[Path, FiledOffsets | InvalidOption] = field(default_factory=dict)
 
-    def last_change(self, group_id: str, committed: Mapping[TopicPartition, Committed]) -> StoredUndo | None:
+    def last_change(self, group_id: str, committed: Mapping[TopicPartition, FiledOffset]) -> StoredUndo | None:
         """Returns the undo file of the last change of a group in this cluster that has an effect; ``None`` without one.
 
         Other groups have files there too. One that cannot be read must not hide the others, so it is skipped with a notice.
@@ -96,7 +95,7 @@ class UndoSearch:
         self,
         group_id: str,
         filed: Mapping[TopicPartition, FiledOffset],
-        committed: Mapping[TopicPartition, Committed],
+        committed: Mapping[TopicPartition, FiledOffset],
     ) -> bool:
         # Members apply a request that was written.
         return has_no_effect(filed, committed) and not has_waiting_requests(self.cluster, group_id, filed.keys())

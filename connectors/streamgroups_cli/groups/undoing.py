@@ -17,8 +17,8 @@ from streamgroups.groups.offset_files import ChangedTo, FiledOffset, Links
 from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.groups.undo_history import is_reached
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Committed
 from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.groups.stored_files import filed as filed_offsets
 from streamgroups_admin.groups.stored_files import read_offsets_file, remove_marker, state_directory
 from streamgroups_admin.groups.undo_search import StoredUndo, UndoSearch
 from streamgroups_cli.connection import Connect
@@ -48,29 +48,30 @@ def undo(
     """Revert the last executed change of a group's offsets. The undo of an undo repeats the change."""
     scope = parse_scope(topic or [])
     with connect() as cluster:
-        committed = cluster.groups.committed_offsets([group])[group]
+        committed = filed_offsets(cluster.groups.committed_offsets([group])[group])
         last = _last_change(cluster, group, committed)
-        path, filed, changed = last.path, last.filed, last.filed
-        if last.is_unfinished and last.links.reverts is not None:
+        path, filed = last.path, last.filed
+        continued = last.links.reverts if last.is_unfinished else None
+        if continued is not None:
             # The last change is an unfinished undo. Its undo would be the opposite, so it is completed.
-            path = last.path.with_name(last.links.reverts)
+            path = last.path.with_name(continued)
             filed = read_offsets_file(path, None).get(group, {})
-            changed = {**filed, **last.filed}
             print_message(f"The undo of {path} was interrupted, and continues.")
-            if change.execute and is_reached(last.filed, committed):
-                # Only its confirmation is missing. The next undo is that of the undo.
-                remove_marker(last.path)
         print_message(f"This reverts {path}")
         filed = offsets_in_scope(filed, scope, source=str(path))
         if not allow_progress:
-            _require_unchanged(group, {tp: it for tp, it in changed.items() if is_in_scope(tp, scope)}, committed)
+            changed = {**filed, **{tp: it for tp, it in last.filed.items() if is_in_scope(tp, scope)}}
+            _require_unchanged(group, changed, committed)
         plans = plan_from_file(
             cluster, {group: filed}, [group], source=str(path), allow_other_ids=change.allow_other_ids
         )
         carry_out(cluster, plans, change, why=f"before an undo of {path}", links=Links(reverts=path.name))
+        if change.execute and not any(it.changes for it in plans) and is_reached(last.filed, committed):
+            # Only the confirmation of the undo was missing. The next undo is that of this undo.
+            remove_marker(last.path)
 
 
-def _last_change(cluster: Cluster, group_id: str, committed: Mapping[TopicPartition, Committed]) -> StoredUndo:
+def _last_change(cluster: Cluster, group_id: str, committed: Mapping[TopicPartition, FiledOffset]) -> StoredUndo:
     """Returns the undo file of the last change of a group in this cluster.
 
     Raises:
@@ -88,7 +89,7 @@ def _last_change(cluster: Cluster, group_id: str, committed: Mapping[TopicPartit
 
 
 def _require_unchanged(
-    group_id: str, filed: Mapping[TopicPartition, FiledOffset], committed: Mapping[TopicPartition, Committed]
+    group_id: str, filed: Mapping[TopicPartition, FiledOffset], committed: Mapping[TopicPartition, FiledOffset]
 ) -> None:
     """Rejects partitions that are neither where the change has set them nor, after a partial change, where they were."""
     moved = []
