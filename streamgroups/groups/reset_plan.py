@@ -21,8 +21,6 @@ from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon
 from streamgroups.printable import listed
 
-_OTHERS = " To leave it out, name the others with --topic."
-
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
@@ -164,13 +162,14 @@ def require_bounds(
     streamgroups.errors.UnknownTopic: Partition flights-9 does not exist; nothing was changed. List the topics with: \
 kafka-topics.sh --list.
     """
+    others = " To leave it out, name the others with --topic." if has_scope else ""
     missing = [tp for tp, found in bounds.items() if found is PartitionError.NO_PARTITION]
     if missing:
         what = f"Partition {listed(sorted(missing))} does not exist; nothing was changed."
         only = missing[0] if len(missing) == 1 else None
         raise UnknownTopic(
             what,
-            remedy=f"List the topics with: kafka-topics.sh --list.{_OTHERS if has_scope else ''}",
+            remedy="List the topics with: kafka-topics.sh --list." + others,
             topic=None if only is None else only.topic,
             partition=None if only is None else only.partition,
         )
@@ -184,7 +183,7 @@ kafka-topics.sh --list.
     if leaderless:
         raise BrokerUnreachable(
             f"Partition {listed(sorted(leaderless))} has no leader; nothing was changed.",
-            remedy=f"Start its brokers.{_OTHERS if has_scope else ''}",
+            remedy="Start its brokers." + others,
         )
     return {tp: found for tp, found in bounds.items() if isinstance(found, Bounds)}
 
