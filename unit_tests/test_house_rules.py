@@ -158,6 +158,12 @@ def test_the_rule_of_commands(text: str, is_rejected: bool) -> None:
     assert bool(_unquoted(parsed)) == is_rejected
 
 
+def test_groups_are_described_without_the_fault_of_librdkafka() -> None:
+    """An assertion ends the process if a request times out before the coordinator of its group is found."""
+    found = [it for it in MODULES if "describe_consumer_groups(" in it.read_text(encoding="utf-8")]
+    assert [it.name for it in found if "connectors" in it.parts] == ["described_group.py"]
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=_name)
 def test_a_package_is_typed(package: Path) -> None:
     assert (package / "py.typed").is_file()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from streamgroups_kafka.client.described_group import request_descriptions, response
 from streamgroups_kafka.client.partition_conversion import metadata_of
 from streamgroups_kafka.client.responses import raise_first
 from streamgroups_testkit.broker import Broker
@@ -149,6 +150,6 @@ def wait_until_group_is_empty(admin: AdminClient, group: str) -> None:
     """Waits until the last member has left. Spark stops the stream runner of a query shortly after the query."""
 
     def empty() -> bool:
-        return not admin.describe_consumer_groups([group])[group].result(30).members
+        return not response(request_descriptions(admin, [group])[group], 30).members
 
     wait_until(empty, f"all members of {group} have left")

@@ -29,7 +29,7 @@ class StuckAdmin:
         StuckAdmin.created += 1
         self._number = StuckAdmin.created
 
-    def describe_consumer_groups(self, group_ids: list[str], request_timeout: float) -> dict[str, Future[Any]]:
+    def describe_consumer_groups(self, group_ids: list[str], **_: object) -> dict[str, Future[Any]]:
         future = Future[Any]()
         if self._number == 1:
             future.set_exception(KafkaException(KafkaError(StuckAdmin.code)))

@@ -123,10 +123,10 @@ def test_a_consumer_that_may_not_find_its_group_names_the_reason(
     consumer.rejections.extend([KafkaError._TIMED_OUT] * 2)
     rejections = iter([KafkaError.GROUP_AUTHORIZATION_FAILED, None])
 
-    def describe(_: list[str], request_timeout: float) -> dict[str, Any]:
+    def describe(_: list[str], **__: object) -> dict[str, Any]:
         code = next(rejections)
 
-        def result() -> None:
+        def result(_: float) -> None:
             if code is not None:
                 raise KafkaException(KafkaError(code))
 

@@ -37,6 +37,7 @@ from streamgroups_kafka.admin.rejected_login import RejectedLogin, is_response
 from streamgroups_kafka.admin.replaced_client import ReplacedClient
 from streamgroups_kafka.admin.requested_identities import RequestedIdentities
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.described_group import request_descriptions, response
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 from streamgroups_kafka.client.logs import client_log
@@ -109,7 +110,7 @@ class KafkaCluster:
         """
         # The requests themselves report errors.
         with suppress(KafkaException):
-            self._clients.current.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)
+            request_descriptions(self._clients.current, [group_id])
             self._connected[group_id] = self._new_consumer(group_id)
 
     def login_rejection(self) -> LoginRejected | None:
@@ -291,9 +292,8 @@ class KafkaCluster:
         """See :meth:`streamgroups.ports.Cluster.describe`."""
 
         def request(admin: AdminClient) -> Any:
-            future = admin.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)[group_id]
             try:
-                return future.result()
+                return response(request_descriptions(admin, [group_id])[group_id], REQUEST_TIMEOUT_S)
             except KafkaException as e:
                 if e.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return None

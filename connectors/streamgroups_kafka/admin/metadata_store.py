@@ -25,6 +25,7 @@ from streamgroups.ports import Committed
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.rejected_login import RejectedLogin, is_response
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.described_group import request_descriptions, response
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.job_thread import Job, JobThread
 from streamgroups_kafka.client.logs import client_log
@@ -149,7 +150,7 @@ class KafkaMetadataStore:
             return error
         admin = AdminClient(dict(self._config.for_admin()))
         try:
-            admin.describe_consumer_groups([group_id], request_timeout=self._timeout_s)[group_id].result()
+            response(request_descriptions(admin, [group_id])[group_id], self._timeout_s)
         except KafkaException as e:
             if e.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 rejection: KafkaError = e.args[0]

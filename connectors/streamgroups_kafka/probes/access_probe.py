@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from streamgroups.acls import Resource, grant
 from streamgroups.doctor.check_results import CheckResult, ok, problem, warning
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.described_group import request_descriptions, response
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.properties_file import as_in_a_file
 
@@ -132,11 +133,11 @@ def _groups(admin: AdminClient, names: list[str]) -> list[CheckResult]:
         return [
             ok("groups", "This user may describe them. --group shows the ACLs of one.", f"{len(listed.valid)} groups")
         ]
-    futures = admin.describe_consumer_groups(names, include_authorized_operations=True, request_timeout=_TIMEOUT_S)
+    futures = request_descriptions(admin, names, with_operations=True)
     found = []
     for name, future in futures.items():
         try:
-            granted = _operations(future.result())
+            granted = _operations(response(future, _TIMEOUT_S))
         except KafkaException as e:
             code = e.args[0].code()
             if code not in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.GROUP_ID_NOT_FOUND):
