@@ -44,7 +44,7 @@ def faults_of_processes(deaths: Path, single: SingleProcesses, zombies: Zombies)
         single.freeze(part, pid, member, partial(reached.unlink, missing_ok=True))
 
     return {
-        "worker": Fault(lambda pid, _: psutil.Process(pid).kill()),
+        "worker": Fault(_kill_process),
         "executor": Fault(_kill_executor),
         "query": Fault(lambda _, member: member.kill()),
         "checkpoint": Fault(_lose_checkpoint),
@@ -55,6 +55,15 @@ def faults_of_processes(deaths: Path, single: SingleProcesses, zombies: Zombies)
         **{f"freeze-{part}": Fault(partial(freeze, part)) for part in (*PARTS, "poll")},
         STALL: Fault(stays=True),
     }
+
+
+def _kill_process(pid: int, member: CampaignMember) -> None:
+    """Kills the process at the point. The start of an exclusive query reaches points in the driver."""
+    process = psutil.Process(pid)
+    if process == member.processes()[0]:
+        member.kill()
+    else:
+        process.kill()
 
 
 def _lose_checkpoint(_: int, member: CampaignMember) -> None:
