@@ -7,7 +7,7 @@ it commits with ``If-None-Match``, also with ``AWS_S3_ALLOW_UNSAFE_RENAME``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from streamgroups.errors import InvalidOption
@@ -24,6 +24,15 @@ _UNSAFE = {
 _OF_ENVIRONMENT = {True: "mount_allow_unsafe_rename", False: "aws_conditional_put"}
 #: With a lock, a store needs no conditional writes.
 _LOCKS = frozenset({"aws_s3_locking_provider", "s3_locking_provider"})
+
+
+def has_lock(names: Iterable[str]) -> bool:
+    """Whether commits use a lock of another service.
+
+    >>> has_lock(["AWS_REGION"]), has_lock(["AWS_S3_LOCKING_PROVIDER"])
+    (False, True)
+    """
+    return not _LOCKS.isdisjoint(name.lower() for name in names)
 
 
 def check_atomic_commits(
@@ -47,7 +56,7 @@ another one, whose rows and positions would be lost. Remove it. Use a file syste
 with conditional writes.
     """
     in_environment = {name: it for name, it in environment.items() if name.lower() == _OF_ENVIRONMENT[is_local]}
-    is_locked = not _LOCKS.isdisjoint(name.lower() for name in (*options, *environment))
+    is_locked = has_lock((*options, *environment))
     for found, where in ((options, "storage option"), (in_environment, "environment variable")):
         for name, value in found.items():
             if is_locked and name.lower().endswith("conditional_put"):

@@ -176,7 +176,7 @@ def connection_error(text: str, doing: str, settings: Mapping[str, object] = Map
     'login_rejected'
     """
     # A password can be a word of the text, so the text is classified as it is.
-    secrets = [str(value) for name, value in settings.items() if _can_be_secret(name, str(value or ""))]
+    secrets = [str(value or "") for name, value in settings.items() if _can_be_secret(name, str(value or ""))]
     what = f"{doing}: PostgreSQL cannot be reached: {_one_line(redacted(text, secrets))}."
     if re.search(r"database .* does not exist", text):
         return SinkRejected(what, remedy="Create the database, or set another one in 'conninfo'.")

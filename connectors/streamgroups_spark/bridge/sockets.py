@@ -49,7 +49,8 @@ class Server:
     def __init__(self, path: Path, key: bytes, answer: Callable[[Any], Any], timeout_s: float) -> None:
         self._path, self._key, self._answer, self._timeout_s = path, key, answer, timeout_s
         self._closed = False
-        self._has_warned = False
+        #: The kinds of problems that were logged.
+        self._reported: set[str] = set()
         self._threads: list[Thread] = []
         self._listening = _listening_at(path)
         # A process that ends without ``close`` removes it. A fork of this process does not.
@@ -89,7 +90,7 @@ class Server:
                 self._renew()
                 continue
             except OSError as e:
-                self._report(f"A connection to {self._path} failed: {e}.")
+                self._report("accept", f"A connection to {self._path} failed: {e}.")
                 # The connection stays in the backlog, so the next attempt would fail at once.
                 time.sleep(_PAUSE_S)
                 continue
@@ -114,7 +115,8 @@ class Server:
                 again = _listening_at(self._path)
             except OSError as e:
                 self._report(
-                    f"The socket {self._path} was removed, and cannot be created again: {e}. Restart the program."
+                    "renew",
+                    f"The socket {self._path} was removed, and cannot be created again: {e}. Restart the program.",
                 )
                 return
             self._listening.close()
@@ -123,11 +125,11 @@ class Server:
         except OSError as e:
             logger.debug("The socket %s is not marked as used: %s", self._path, e)
 
-    def _report(self, problem: str) -> None:
-        """Logs the first problem as a warning. It can repeat several times a second."""
+    def _report(self, kind: str, problem: str) -> None:
+        """Logs the first problem of a kind as a warning. It can repeat several times a second."""
         if not self._closed:
-            logger.log(logging.DEBUG if self._has_warned else logging.WARNING, "%s", problem)
-            self._has_warned = True
+            logger.log(logging.DEBUG if kind in self._reported else logging.WARNING, "%s", problem)
+            self._reported.add(kind)
 
     def _serve(self, connection: Connection) -> None:
         with connection:

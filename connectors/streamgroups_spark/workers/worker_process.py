@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -98,8 +97,11 @@ class WorkerProcess:
                 self._step()
         except Exception as e:
             # Its queries stop, and its lease is removed, so its processors start elsewhere at once.
-            with suppress(StreamGroupsError):
+            try:
                 self._end(f"an unknown error, {type(e).__name__}: {e}")
+            except Exception as at_end:
+                # It is not the cause, or the same error again.
+                logger.warning("The end of the worker failed: %s", at_end)
             raise
         finally:
             self._has_ended.set()
