@@ -16,7 +16,7 @@ stage in any order.
 
 Timeouts of statements do not end a ``COPY`` whose client has frozen, and its session is not idle. So a session that waits for
 the locks of the positions ends such a session (``streamgroups_sinks/postgres/locks``). Positions are locked
-by advisory locks, which also cover partitions without a row, and then by ``FOR UPDATE``. Under *read committed* the
-positions that are read afterwards are current. A server crash empties an unlogged table, which no transaction detects.
+by advisory locks, which also cover partitions without a row, and then by ``FOR UPDATE``; with many partitions only by the latter
+(``streamgroups_sinks/postgres/position_locks``). Under *read committed* the positions that are read afterwards are current. A server crash empties an unlogged table, which no transaction detects.
 So the commit also compares the number of rows. See ``docs/postgres.rst``.
 """

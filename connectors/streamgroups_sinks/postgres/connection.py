@@ -230,6 +230,12 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
     ),
     "57": (SinkUnreachable, _FROM_THE_SERVER),
     "53": (SinkUnreachable, "The server has no disk space, memory or connections left: free some; then try again."),
+    # Shared memory contains the locks of all sessions.
+    "53200": (
+        SinkUnreachable,
+        "If the server is out of shared memory, set a larger max_locks_per_transaction in its configuration and restart it. "
+        "Otherwise free memory. Then try again.",
+    ),
     "58": (SinkUnreachable, _FROM_THE_SERVER),
     "XX": (SinkUnreachable, _FROM_THE_SERVER),
     "25P02": (SinkRejected, "Let the error that failed the transaction end the block."),

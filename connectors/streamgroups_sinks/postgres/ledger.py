@@ -1,10 +1,9 @@
 """The ledger in PostgreSQL: the positions of all groups, in a table beside the output.
 
 Created by ``sink``, and called by ``streamgroups.ledgers.batch_commit``. Implements :class:`streamgroups.ports.Ledger`. A
-transaction locks the positions that it reads (``locks``). Row locks protect against manual changes of the table. All locks
-are acquired in one order, and members with other partitions never wait. Source: SEMANTICS X2-X4; PostgreSQL's
-documentation, "Explicit Locking", "Read Committed Isolation Level" (each statement reads all earlier commits, so a read
-under the lock is current).
+transaction locks the positions that it reads (``position_locks``). Locks of rows also protect against manual changes of the
+table. Source: SEMANTICS X2-X4; PostgreSQL's documentation, "Explicit Locking", "Read Committed Isolation Level" (each
+statement reads all earlier commits, so a read under the lock is current).
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from streamgroups.errors import NotAuthorized, SinkRejected, SinkUnreachable
+from streamgroups.errors import LedgerConflict, NotAuthorized, SinkRejected, SinkUnreachable
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
+from streamgroups.printable import listed
 from streamgroups_sinks.postgres.connection import (
     IDLE_TIMEOUT_MS,
     LOCK_TIMEOUT_MS,
@@ -30,9 +30,9 @@ from streamgroups_sinks.postgres.connection import (
     translated,
     translated_errors,
 )
-from streamgroups_sinks.postgres.locks import lock
 from streamgroups_sinks.postgres.merging import Output, merge
 from streamgroups_sinks.postgres.output_table import TRUSTED_OWNER, check_owner, where_to_make
+from streamgroups_sinks.postgres.position_locks import PositionLocks, read_positions
 from streamgroups_sinks.postgres.table_names import TableName, lock_key
 
 #: The columns of the ledger, by the names of their types in ``pg_type``.
@@ -95,25 +95,28 @@ class PostgresLedger:
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Ledger.positions`."""
         with self._connection() as connection, translated_errors(self._doing), connection.transaction():
-            rows = _read(connection, self._table, self._group_id, partitions, for_update=False)
+            rows = read_positions(connection, self._table, self._group_id, partitions, for_update=False)
         return {tp: next_offset for tp, (next_offset, _) in rows.items()}
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTransaction]:
         """See :meth:`streamgroups.ports.Ledger.transaction`."""
         with self._connection() as connection:
+            locks = PositionLocks(connection, self._table, stalled_ms=self._idle_ms)
             try:
                 with translated_errors(self._doing):
                     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                     set_up(connection, lock_ms=self._lock_ms, idle_ms=self._idle_ms)
                 self.statements = Counter()
                 yield PostgresTransaction(
-                    connection, self._conninfo, self._table, self._group_id, self.statements, idle_ms=self._idle_ms
+                    connection, self._conninfo, self._table, self._group_id, self.statements, locks
                 )
                 self._commit(connection)
-            except BaseException:
+            except BaseException as e:
                 with suppress(psycopg.Error):
                     connection.rollback()
+                if isinstance(e, LedgerConflict):
+                    locks.end_stalled()
                 raise
 
     def _commit(self, connection: psycopg.Connection) -> None:
@@ -156,10 +159,9 @@ class PostgresTransaction:
         table: TableName,
         group_id: str,
         statements: Counter[str],
-        *,
-        idle_ms: int,
+        locks: PositionLocks,
     ) -> None:
-        self._connection, self._conninfo, self._idle_ms = connection, conninfo, idle_ms
+        self._connection, self._conninfo, self._locks = connection, conninfo, locks
         self._statements = statements
         self._table, self._group_id = table, group_id
         self._identities: dict[TopicPartition, TopicIdentity] = {}
@@ -168,8 +170,7 @@ class PostgresTransaction:
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.LedgerTransaction.positions`."""
         with self._translated_errors(partitions):
-            self._lock(partitions)
-            rows = _read(self._connection, self._table, self._group_id, partitions, for_update=True)
+            rows = self._locks.acquire(self._group_id, partitions)
         self._identities |= {tp: identity for tp, (_, identity) in rows.items()}
         return {tp: next_offset for tp, (next_offset, _) in rows.items()}
 
@@ -180,7 +181,7 @@ class PostgresTransaction:
     def of(self, group_id: str) -> PostgresTransaction:
         """See :meth:`streamgroups.ports.LedgerTransaction.of`."""
         return PostgresTransaction(
-            self._connection, self._conninfo, self._table, group_id, self._statements, idle_ms=self._idle_ms
+            self._connection, self._conninfo, self._table, group_id, self._statements, self._locks
         )
 
     def write(self, output: Sequence[Output]) -> None:
@@ -195,7 +196,7 @@ class PostgresTransaction:
         """See :meth:`streamgroups.ports.LedgerTransaction.advance`."""
         partitions = sorted(next_offsets)
         with self._translated_errors(partitions):
-            self._lock(partitions)
+            self._locks.ensure(self._group_id, partitions)
             self._connection.execute(
                 sql.SQL(_ADVANCE).format(self._table.identifier),
                 {
@@ -208,36 +209,10 @@ class PostgresTransaction:
                 },
             )
 
-    def _lock(self, partitions: Collection[TopicPartition]) -> None:
-        keys = {lock_key(self._table.name, self._group_id, tp.topic, tp.partition) for tp in partitions}
-        lock(self._connection, keys, stalled_ms=self._idle_ms)
-
     @contextmanager
     def _translated_errors(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
-        with translated_errors(f"{self._doing}, positions of {', '.join(map(str, sorted(partitions)))}"):
+        with translated_errors(f"{self._doing}, positions of {listed(sorted(partitions))}"):
             yield
-
-
-def _read(
-    connection: psycopg.Connection,
-    table: TableName,
-    group_id: str,
-    partitions: Collection[TopicPartition],
-    *,
-    for_update: bool,
-) -> dict[TopicPartition, tuple[int, TopicIdentity]]:
-    text = _READ_LOCKED if for_update else _READ
-    required = sorted(partitions)
-    values = {
-        "group": group_id,
-        "topics": [tp.topic for tp in required],
-        "partitions": [tp.partition for tp in required],
-    }
-    rows = connection.execute(sql.SQL(text).format(table.identifier), values).fetchall()
-    return {
-        TopicPartition(topic, partition): (next_offset, TopicIdentity(cluster_id, topic_id))
-        for topic, partition, next_offset, cluster_id, topic_id in rows
-    }
 
 
 def _is_there(connection: psycopg.Connection, table: TableName) -> bool:
@@ -284,19 +259,6 @@ _CREATE = """
         next_offset bigint NOT NULL, cluster_id text, topic_id text, updated_at timestamptz NOT NULL,
         PRIMARY KEY (group_id, topic, partition)
     )
-"""
-_READ = """
-    SELECT topic, partition, next_offset, cluster_id, topic_id
-    FROM {} JOIN unnest(%(topics)s::text[], %(partitions)s::integer[]) AS requested (topic, partition) USING (topic, partition)
-    WHERE group_id = %(group)s
-"""
-_READ_LOCKED = """
-    SELECT l.topic, l.partition, l.next_offset, l.cluster_id, l.topic_id
-    FROM {} AS l JOIN unnest(%(topics)s::text[], %(partitions)s::integer[]) AS w (topic, partition)
-         ON (l.topic, l.partition) = (w.topic, w.partition)
-    WHERE l.group_id = %(group)s
-    ORDER BY l.topic, l.partition
-    FOR UPDATE OF l
 """
 _ADVANCE = """
     INSERT INTO {} (group_id, topic, partition, next_offset, cluster_id, topic_id, updated_at)

@@ -123,6 +123,13 @@ def test_an_error_with_a_state_is_retriable_only_if_it_passes_by_itself(state: s
     assert "connection is lost" not in error.remedy
 
 
+def test_a_full_lock_table_names_its_setting() -> None:
+    """The server's own hint is not in the error, because it could contain values of a row."""
+    error = translated(errors.OutOfMemory("out of shared memory"), "The ledger of group 'billing'")
+    assert error.retriable
+    assert "max_locks_per_transaction" in error.remedy
+
+
 def test_a_name_that_the_database_cannot_store_rejects_no_record() -> None:
     """A group can have any name, and the database another encoding than UTF8."""
     raised = errors.UntranslatableCharacter('no equivalent in encoding "LATIN1"')
