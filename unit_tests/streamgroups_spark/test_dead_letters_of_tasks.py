@@ -10,10 +10,12 @@ import pyarrow as pa
 import pytest
 
 from streamgroups.dlq.letter import LETTER, DeadLetter, Origin
+from streamgroups.dlq.letter_chunks import in_chunks
 from streamgroups.dlq.record_headers import parse_headers
 from streamgroups.errors import RecordRejected, TooManyDeadLetters
 from streamgroups.partitions import TopicPartition
 from streamgroups_spark.sinks.letters import good_rows as splitting
+from streamgroups_spark.sinks.letters import of_batch
 from streamgroups_spark.sinks.letters.good_rows import FAILURE_TYPE, GoodRows, failures_in, query_of
 from streamgroups_spark.sinks.letters.of_batch import as_records, as_rows, letter_schema, staged
 from unit_tests.extreme_times import EXTREME_TIMES_MS, EXTREME_TIMES_US, extreme_timestamps
@@ -175,6 +177,24 @@ def test_a_letter_that_a_table_rejects_is_written_without_the_rejected_field() -
     assert all(row["value"] == LETTER_ONE.value for row in rows)
     details = dict(rows[0]["details"])
     assert details == {"why": "late", "key_bytes": "4", "rejected": "key: The value of a column is too long."}
+
+
+def test_P4_a_table_receives_letters_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One array of Arrow contains at most 2 GiB."""
+    monkeypatch.setattr(of_batch, "in_chunks", lambda letters: in_chunks(letters, 10_000))
+    sizes: list[int] = []
+
+    class Sink(PickySink):
+        def write(self, stage: str, records: Iterator[pa.RecordBatch], attempt: int) -> list[dict[str, Any]]:
+            batches = list(records)
+            sizes.extend(batch.num_rows for batch in batches)
+            return super().write(stage, iter(batches), attempt)
+
+    letters = [replace(LETTER_ONE, id=str(n), value=b"v" * 4_000) for n in range(7)]
+    with staged(Sink(lambda _: False), letters) as parts:
+        rows = [row for part in parts for row in part]
+    assert [row["id"] for row in rows] == [str(n) for n in range(7)]
+    assert sizes == [2, 2, 2, 1]
 
 
 def test_a_table_that_rejects_every_letter_ends_the_query() -> None:

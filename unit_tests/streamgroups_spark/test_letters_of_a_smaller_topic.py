@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from streamgroups.dlq.letter import DeadLetter
+from streamgroups.dlq.letter_chunks import in_chunks
 from streamgroups.dlq.record_headers import parse_headers
 from streamgroups.dlq.reduction import REJECTED
 from streamgroups.errors import RecordRejected
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.transactions import transaction_requests
 from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_spark.sinks.letters import of_batch
 from streamgroups_spark.sinks.letters.of_batch import write_to_topic
 from streamgroups_spark.sinks.sink_options import parse_sink
 from unit_tests.streamgroups_kafka.test_broker_rejections import LATEST_MS, ValidatingBrokers
@@ -79,6 +81,32 @@ def test_P4_a_letter_is_written_without_all_fields_that_are_too_large() -> None:
     assert (reduced.key, reduced.value, reduced.headers, reduced.error) == (None, None, (), "no JSON")
     sizes = {name: reduced.details[name] for name in ("key_bytes", "value_bytes", "headers_bytes")}
     assert sizes == {"key_bytes": "300000", "value_bytes": "300000", "headers_bytes": "300005"}
+
+
+def chunks_of(max_bytes: int, sizes: list[int]) -> Callable[..., Iterator[list[DeadLetter]]]:
+    """Divides letters into smaller chunks, and stores the sizes of their values."""
+
+    def in_small_chunks(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
+        for chunk in in_chunks(letters, max_bytes):
+            sizes.append(sum(len(it.value or b"") for it in chunk))
+            yield chunk
+
+    return in_small_chunks
+
+
+def test_P4_letters_are_written_in_chunks_in_one_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One array of Arrow contains at most 2 GiB. Letters that the broker rejects are written in chunks too."""
+    sizes: list[int] = []
+    monkeypatch.setattr(of_batch, "in_chunks", chunks_of(100_000, sizes))
+    letters = [letter(n, value=b"v" * (500_000 if n % 3 == 1 else 40_000)) for n in range(40)]
+    brokers = ValidatingBrokers(names_records=True, max_bytes=MAX_BYTES, is_compacted=False)
+    found = written(letters, brokers)
+    assert {it.id: it.value for it in letters if len(it.value or b"") == 40_000} == {
+        id_: it.value for id_, it in found.items() if it.value is not None
+    }
+    assert found.keys() == {it.id for it in letters}
+    assert len(sizes) > 20
+    assert set(sizes) <= {0, 40_000, 80_000, 500_000}
 
 
 def test_P4_a_letter_that_the_broker_never_accepts_is_named() -> None:

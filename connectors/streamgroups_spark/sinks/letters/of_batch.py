@@ -20,6 +20,7 @@ from streamgroups.connections.redaction import redacted
 from streamgroups.dlq.bad_record_search import Failed, isolate
 from streamgroups.dlq.completion import BatchOfLetters, as_row, complete
 from streamgroups.dlq.letter import LETTER, DeadLetter
+from streamgroups.dlq.letter_chunks import in_chunks
 from streamgroups.dlq.limits import LetterLimits, check_limits, count_letters, keeps_letters
 from streamgroups.dlq.record_headers import ID_HEADER, to_headers
 from streamgroups.dlq.reduction import RejectedLetters, fitting, reductions
@@ -99,7 +100,7 @@ def as_records(letters: Iterable[DeadLetter], max_bytes: int) -> pa.RecordBatch:
     """Returns dead letters with the columns of the Kafka sink.
 
     Args:
-        letters: the letters.
+        letters: the letters: one chunk of :func:`streamgroups.dlq.letter_chunks.in_chunks`.
         max_bytes: the maximum size of a record batch. A letter that does not fit is reduced: see
             :func:`streamgroups.dlq.reduction.fitting`.
     """
@@ -144,12 +145,18 @@ def write_to_topic(letters: Sequence[DeadLetter], client: Any, dead: SinkOptions
         (letter_id,) = (it["value"].decode() for it in headers if it["key"] == ID_HEADER)
         rejected.reject(letter_id, redacted(record.error.what, ()), _unwritable(letter_id, record))
 
+    reduced: Iterator[list[DeadLetter]] = iter(())
+
     def corrected() -> pa.RecordBatch | None:
-        reduced = rejected.take()
-        return as_records(reduced, max_bytes) if reduced else None
+        nonlocal reduced
+        chunk = next(reduced, None)
+        if chunk is None:
+            reduced = in_chunks(rejected.take())
+            chunk = next(reduced, None)
+        return None if chunk is None else as_records(chunk, max_bytes)
 
     settings = OutputSettings(dead.topic, dead.batches)
-    records = iter([as_records(letters, max_bytes)])
+    records = (as_records(chunk, max_bytes) for chunk in in_chunks(letters))
     write_records(records, client, settings, transaction, task=0, reject=reject, corrected=corrected)
 
 
@@ -170,7 +177,7 @@ def letter_schema() -> pa.Schema:
 
 
 def as_rows(letters: Iterable[DeadLetter]) -> pa.RecordBatch:
-    """Returns dead letters as rows of a table."""
+    """Returns dead letters, one chunk of :func:`streamgroups.dlq.letter_chunks.in_chunks`, as rows of a table."""
     rows = [as_row(_storable(it)) for it in letters]
     columns = []
     for field in letter_schema():
@@ -205,7 +212,7 @@ def staged(sink: Any, letters: Sequence[DeadLetter]) -> Iterator[list[Any]]:
         return
     stage = sink.begin(letter_schema(), uuid.uuid4().hex)
     try:
-        yield list(_written(lambda some, number: sink.write(stage, iter([as_rows(some)]), number), letters))
+        yield list(_written(lambda some, number: sink.write(stage, map(as_rows, in_chunks(some)), number), letters))
     finally:
         sink.discard(stage)
 
