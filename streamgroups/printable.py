@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 #: The maximum number of names in one text.
-_MAX_LISTED = 10
+MAX_LISTED = 10
 
 
 def printable(text: str, *, keep: str = "") -> str:
@@ -37,14 +37,19 @@ def has_half_pair(text: str) -> bool:
     return any("\ud800" <= c <= "\udfff" for c in text)
 
 
-def listed(items: Iterable[object], most: int = _MAX_LISTED) -> str:
+def listed(items: Iterable[object], most: int = MAX_LISTED, *, separator: str = ", ") -> str:
     """The first items, separated by commas, and the number of the others.
+
+    Args:
+        items: the items.
+        most: the maximum number of items in the text.
+        separator: the text between two items.
 
     >>> listed("abc"), listed(range(5), most=2)
     ('a, b, c', '0, 1 and 3 more')
     """
     texts = [str(item) for item in items]
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+    return separator.join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
 def _escaped(number: int) -> str:

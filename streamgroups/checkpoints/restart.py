@@ -54,6 +54,7 @@ from streamgroups.groups.applied_reset import NO_RESET
 from streamgroups.groups.membership import NewPosition, Origin, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.printable import listed
 from streamgroups.state.origins import UNNAMED, New, StateOrigin
 
 
@@ -317,8 +318,7 @@ def _reject_restored(differences: Sequence[Difference]) -> None:
     if differences:
         raise PositionsDiffer(
             "The group was restored to a savepoint, and the checkpoint has other positions: "
-            + "; ".join(map(str, differences))
-            + ".",
+            f"{listed(differences, separator='; ')}.",
             remedy="Start the query with the checkpoint that the restore has created, or with a new checkpointLocation. "
             "If Spark keeps no state in the old one, restart once with it and onRestart=group.",
         )
@@ -328,8 +328,7 @@ def _reject_to_write_again(differences: Sequence[Difference]) -> None:
     if differences:
         raise PositionsDiffer(
             "The sink has committed other positions with its output than the checkpoint contains: "
-            + "; ".join(map(str, differences))
-            + ". A restart from the checkpoint would duplicate or lose output.",
+            f"{listed(differences, separator='; ')}. A restart from the checkpoint would duplicate or lose output.",
             remedy="Use the checkpoint that belongs to the output. Or restart once with onRestart=group to continue after the output; "
             "the state then lacks the records after the checkpoint.",
         )
@@ -345,6 +344,6 @@ def _rest_of(r: OffsetRange, next_offset: int | None) -> OffsetRange | None:
 def _reject_if(policy: OnRestart, differences: Sequence[Difference]) -> None:
     if policy is OnRestart.FAIL and differences:
         raise PositionsDiffer(
-            "Checkpoint and group differ: " + "; ".join(map(str, differences)) + ".",
+            f"Checkpoint and group differ: {listed(differences, separator='; ')}.",
             remedy="Restart once with onRestart=group to use the group's positions, or with onRestart=checkpoint to use the checkpoint's.",
         )

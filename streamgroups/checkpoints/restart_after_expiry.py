@@ -19,7 +19,7 @@ from streamgroups.errors import PositionsDiffer
 from streamgroups.groups.membership import Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.printable import listed
+from streamgroups.printable import MAX_LISTED, listed
 from streamgroups.shell_quoting import command
 
 
@@ -74,8 +74,8 @@ with onRestart=group.
         f"not finished, and only {'this offset shows' if one else 'these offsets show'} whether its output is written: "
         f"{listed([str(r) for r in ordered])}.",
         remedy="Read the end of the output topic. If it contains the output of these offsets: "
-        f"{_to_file({r.topic_partition: r.end_offset for r in ordered})}. "
-        f"If not: {_to_file({r.topic_partition: r.next_offset for r in ordered})}. "
+        f"{_to_file({r.topic_partition: r.end_offset for r in ordered}, 'ends')}. "
+        f"If not: {_to_file({r.topic_partition: r.next_offset for r in ordered}, 'starts')}. "
         f"Then: streamgroups groups import positions.csv --group {shlex.quote(group_id)} --execute. "
         "Restart the query with onRestart=group.",
     )
@@ -171,6 +171,12 @@ def _is_recreated(batch: BatchOffset, topic: str, identities: Mapping[str, Topic
     return batch.identity(topic).differs_from(identities.get(topic, UNKNOWN))
 
 
-def _to_file(next_offsets: Mapping[TopicPartition, int]) -> str:
+def _to_file(next_offsets: Mapping[TopicPartition, int], which: str) -> str:
+    """The command that writes positions to a file. With many partitions, the user writes it."""
+    if len(next_offsets) > MAX_LISTED:
+        return (
+            f"write the {which} of these {len(next_offsets)} ranges to positions.csv, in lines TOPIC,PARTITION,OFFSET; "
+            "the checkpoint contains them (streamgroups checkpoint show)"
+        )
     lines = " ".join(f"'{tp.topic},{tp.partition},{n}'" for tp, n in sorted(next_offsets.items()))
     return f"printf '%s\\n' {lines} > positions.csv"

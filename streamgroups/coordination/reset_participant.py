@@ -29,7 +29,7 @@ from streamgroups.coordination.reset_requests import member_entries_in, reset_re
 from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster, Committed, MetadataStore
-from streamgroups.printable import printable
+from streamgroups.printable import listed, printable
 from streamgroups.state.origins import UNNAMED, StateOrigin
 
 logger = logging.getLogger(__name__)
@@ -264,7 +264,7 @@ class ResetParticipant:
         }
         if not decided:
             return frozenset()
-        places = ", ".join(f"{tp} to {it.next_offset}" for tp, it in sorted(decided.items()))
+        places = listed(f"{tp} to {it.next_offset}" for tp, it in sorted(decided.items()))
         there = frozenset(member.move(decided, detail=f"the offsets of group '{self._group_id}' were reset: {places}"))
         if there:
             now = member.owned

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 from streamgroups.errors import LedgerConflict
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
+from streamgroups.printable import listed
 
 _Output = TypeVar("_Output")
 
@@ -82,7 +83,7 @@ class FakeLedger(Generic[_Output]):
         changed = sorted(tp for (g, tp), n in pending.read.items() if self._positions.get((g, tp)) != n)
         if changed:
             raise LedgerConflict(
-                f"Another transaction has changed the ledger positions of {', '.join(map(str, changed))}.",
+                f"Another transaction has changed the ledger positions of {listed(changed)}.",
                 remedy="Try again.",
             )
         self.written += pending.written

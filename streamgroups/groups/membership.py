@@ -25,6 +25,7 @@ from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark, mark_of
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.printable import listed
 from streamgroups.state.origins import UNNAMED, New, StateOrigin
 
 #: The states of positions.
@@ -318,9 +319,7 @@ class Membership:
         """
         foreign = sorted(set(batch.ranges) - set(self.readable(batch.ranges)))
         if foreign:
-            raise ValueError(
-                f"batch {batch.number} reads {', '.join(map(str, foreign))}, which this member must not read"
-            )
+            raise ValueError(f"batch {batch.number} reads {listed(foreign)}, which this member must not read")
         return replace(self, in_flight=batch)
 
     def finish(

@@ -33,6 +33,7 @@ from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch, judge_no
 from streamgroups.ledgers.recovery import TakeOver, restored_states, take_over
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Ledger, LedgerTransaction
+from streamgroups.printable import listed
 
 logger = logging.getLogger(__name__)
 
@@ -208,7 +209,14 @@ def take_over_partitions(
         stored = {tp: stored_state(tp, found, it.state, it.next_offset) for tp, it in kept.items()}
         states_of = {tp: state for tp, state in stored.items() if state is not None}
         decided = replace(decided, states={**states_of, **restored}, epochs=epochs)
-    for difference in decided.differences:
-        wins = "the group" if difference.topic_partition in decided.move else "the ledger"
-        logger.warning("Group '%s' and its ledger differ; the positions of %s are used: %s", group_id, wins, difference)
+    of_group = [it for it in decided.differences if it.topic_partition in decided.move]
+    of_ledger = [it for it in decided.differences if it.topic_partition not in decided.move]
+    for wins, differences in (("the group", of_group), ("the ledger", of_ledger)):
+        if differences:
+            logger.warning(
+                "Group '%s' and its ledger differ; the positions of %s are used: %s",
+                group_id,
+                wins,
+                listed(differences, separator="; "),
+            )
     return decided

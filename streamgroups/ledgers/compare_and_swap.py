@@ -43,6 +43,7 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.ledgers.fences import epoch_partition, is_current
 from streamgroups.ledgers.ledger_states import StateChange, state_partition
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.printable import listed
 
 
 class RangeStatus(Enum):
@@ -167,7 +168,7 @@ class Fenced:
         A batch of group 'billing' was rejected, and none of it was written: flights-0[10,20) is before the ledger position (ledger position: 25).
         """
         # Ranges that are next are no reason for the error.
-        details = "; ".join(str(f) for f in self.compared if f.status is not RangeStatus.NEXT)
+        details = listed((f for f in self.compared if f.status is not RangeStatus.NEXT), separator="; ")
         return FencedBatch(
             f"A batch of group '{group_id}' was rejected, and none of it was written: {details}.", remedy=self._remedy()
         )
@@ -239,7 +240,7 @@ def judge(
     read = sorted(r for r in ranges if len(r) or r.topic_partition in states)
     partitions = [r.topic_partition for r in read]
     if len(set(partitions)) < len(partitions):
-        raise ValueError(f"a batch reads one range of each partition, not {', '.join(map(str, read))}")
+        raise ValueError(f"a batch reads one range of each partition, not {listed(read)}")
     compared = tuple(_compared(r, positions, foreign, states, epochs) for r in read)
     statuses = {f.status for f in compared}
     if not statuses:

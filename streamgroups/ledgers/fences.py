@@ -25,6 +25,7 @@ from streamgroups.errors import FencedMember
 from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
+from streamgroups.printable import listed
 
 _EPOCH = "streamgroups.epoch."
 _RESET = "streamgroups.reset."
@@ -117,7 +118,7 @@ the sink is unchanged. Restart the query: it joins the group again.
     not_greater = {tp for tp, it in owned.items() if it.epoch <= stored[tp]}
     if not_greater and not is_owner(sorted(not_greater)):
         raise FencedMember(
-            f"Group '{group_id}' has assigned {', '.join(map(str, sorted(not_greater)))} to another member in the meantime.",
+            f"Group '{group_id}' has assigned {listed(sorted(not_greater))} to another member in the meantime.",
             remedy="The ledger of the sink is unchanged. Restart the query: it joins the group again.",
         )
     return {tp: max(it.epoch, stored[tp] + 1) if tp in not_greater else it.epoch for tp, it in owned.items()}
@@ -130,7 +131,7 @@ def fenced_by_ledger(group_id: str, partitions: Collection[TopicPartition]) -> F
     The ledger of group 'board' has another owner of flights-0: it rejects a new position of this member.
     """
     return FencedMember(
-        f"The ledger of group '{group_id}' has another owner of {', '.join(map(str, sorted(partitions)))}: it rejects a new position "
+        f"The ledger of group '{group_id}' has another owner of {listed(sorted(partitions))}: it rejects a new position "
         "of this member.",
         remedy="Restart the query: it takes the partitions over again. If the error occurs again, another query with 'assign' or "
         "another cluster uses this ledger and group.",

@@ -42,6 +42,7 @@ be at any offset, also at one where a member has been before.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -52,6 +53,7 @@ from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.membership import Origin, Owned, States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
+from streamgroups.printable import MAX_LISTED, listed
 from streamgroups.shell_quoting import command, topic_options
 from streamgroups.state.origins import UNNAMED, Earlier, later
 
@@ -164,22 +166,31 @@ def _topic_option(difference: LedgerDifference) -> str:
 def _reject_set_back(differences: Collection[LedgerDifference], group_id: str) -> None:
     """Rejects a ledger that lacks the reset of a member's commit."""
     if differences:
-        commands = "; ".join(
-            command("groups reset", [group_id], f"{_topic_option(d)} --to-offset {d.ledger_next_offset} --execute")
-            for d in differences
-        )
         raise PositionsDiffer(
             f"The ledger of group '{group_id}' lacks an offset reset that members of the group have applied, so it was set back, "
-            "for example by a restored backup: " + "; ".join(map(str, differences)) + ".",
+            f"for example by a restored backup: {listed(differences, separator='; ')}.",
             remedy="Reset these partitions of the stopped group to the positions of the ledger, or to other ones: "
-            f"{commands}. Then restart once with onRestart=group.",
+            f"{_reset_commands(differences, group_id)}. Then restart once with onRestart=group.",
         )
+
+
+def _reset_commands(differences: Collection[LedgerDifference], group_id: str) -> str:
+    """The commands that reset a group to the positions of its ledger. One for each partition, unless there are many."""
+    if len(differences) > MAX_LISTED:
+        return (
+            f"write a line TOPIC,PARTITION,OFFSET for each of the {len(differences)} partitions to positions.csv, and run: "
+            f"streamgroups groups import positions.csv --group {shlex.quote(group_id)} --execute"
+        )
+    return "; ".join(
+        command("groups reset", [group_id], f"{_topic_option(d)} --to-offset {d.ledger_next_offset} --execute")
+        for d in differences
+    )
 
 
 def _reject_if(policy: OnRestart, differences: Collection[LedgerDifference]) -> None:
     if policy is OnRestart.FAIL and differences:
         raise PositionsDiffer(
-            "Ledger and group differ: " + "; ".join(map(str, differences)) + ".",
+            f"Ledger and group differ: {listed(differences, separator='; ')}.",
             remedy="Restart once with onRestart=group to apply an offset reset of the group to the ledger, "
             "or with onRestart=checkpoint to reset the group to the ledger positions.",
         )
@@ -238,7 +249,7 @@ def restored_states(
     ]
     if wrong:
         raise PositionsDiffer(
-            "The restored state is not one of the position of the ledger: " + "; ".join(map(str, wrong)) + ".",
+            f"The restored state is not one of the position of the ledger: {listed(wrong, separator='; ')}.",
             remedy="Reset these partitions of the group to the positions of the ledger. Then restore, with --state-only, a "
             "savepoint whose offsets are not after them, and that has a state of each of them.",
         )

@@ -20,6 +20,7 @@ from streamgroups.groups.membership import Membership, NewPosition, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import Bounds, LogEnds, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, Recorder
+from streamgroups.printable import listed
 from streamgroups.query.data_loss import Loss, LossPolicies, OnDataLoss, StoredPosition, data_loss, deleted, find_loss
 from streamgroups.query.left_partitions import LeftPartitions
 from streamgroups.query.query_ports import GapRecorder
@@ -260,12 +261,12 @@ class Continuity:
         gaps = [loss.gap(self.policy_of(tp), time_ms) for tp, loss in sorted(lost.items())]
         moved = {found.topic_partition: found.gap.to_offset for found in gaps}
         id_ = new_reset_id()
-        details = "; ".join(str(loss) for _, loss in sorted(lost.items()))
+        details = listed((loss for _, loss in sorted(lost.items())), separator="; ")
         ranges = tuple(it.lost for it in gaps if it.lost is not None)
         self._record(MemberEvent(Kind.GAP, offsets=moved, ranges=ranges, detail=details))
         # The gap is recorded first. A run that is killed in between records it again, and it counts once.
         self._gaps.record(gaps)
-        places = ", ".join(f"{tp} at {n}" for tp, n in moved.items())
+        places = listed(f"{tp} at {n}" for tp, n in moved.items())
         return {
             tp: moved[tp]
             for tp in member.move(

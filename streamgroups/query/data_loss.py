@@ -37,6 +37,7 @@ from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.json_values import items, partition_number, read_unique_json
 from streamgroups.option_values import flag, shown_value
 from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.printable import MAX_LISTED, listed
 from streamgroups.shell_quoting import command, topic_options
 
 
@@ -226,7 +227,7 @@ def deleted(next_offsets: Mapping[TopicPartition, int], group_id: str) -> Unknow
     >>> print(deleted({TopicPartition("flights", 0): 20}, "billing").what)
     Group 'billing' cannot continue at its position: flights-0 (position 20): the topic does not exist any more.
     """
-    found = "; ".join(f"{tp} (position {n})" for tp, n in sorted(next_offsets.items()))
+    found = listed((f"{tp} (position {n})" for tp, n in sorted(next_offsets.items())), separator="; ")
     topics = sorted({tp.topic for tp in next_offsets})
     return UnknownTopic(
         f"Group '{group_id}' cannot continue at its {'position' if len(next_offsets) == 1 else 'positions'}: {found}: "
@@ -247,10 +248,11 @@ def data_loss(losses: Iterable[Loss], group_id: str) -> DataLoss:
     offsets [0, 30)): the topic was deleted and recreated.
     """
     found = sorted(losses, key=lambda loss: loss.topic_partition)
-    topics = topic_options(loss.topic_partition.topic for loss in found)
+    names = {loss.topic_partition.topic for loss in found}
+    topics = topic_options(sorted(names)) if len(names) <= MAX_LISTED else "--topic TOPIC (for each topic)"
     positions = "position" if len(found) == 1 else "positions"
     return DataLoss(
-        f"Group '{group_id}' cannot continue at its {positions}: {'; '.join(map(str, found))}.",
+        f"Group '{group_id}' cannot continue at its {positions}: {listed(found, separator='; ')}.",
         remedy="Set onDataLoss=earliest to continue at the earliest offset, or onDataLoss=skip to skip records that may have been read before. "
         "Each gap is recorded (streamgroups gaps). "
         f"Or reset the offsets of the group: {command('groups reset', [group_id], f'{topics} --to-earliest --execute')}.",

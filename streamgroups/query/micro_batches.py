@@ -38,6 +38,7 @@ from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import Partitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member
+from streamgroups.printable import listed
 from streamgroups.query.alignment import EventTimes
 from streamgroups.query.available_now import AvailableNow
 from streamgroups.query.available_offsets import AvailableOffsets
@@ -384,8 +385,10 @@ class MicroBatches:
         unsure = unconfirmed(last, owned)
         stored = self._left.among(last, unsure) if unsure else ()
         left = left_ranges(last, owned, stored, self._states.is_written)
-        for r in (it for it in last.ranges if it.topic_partition in left):
-            logger.warning("Restart of group '%s': batch %d has not read %s", self._group_id, last.number, r)
+        if not_read := [it for it in last.ranges if it.topic_partition in left]:
+            logger.warning(
+                "Restart of group '%s': batch %d has not read %s", self._group_id, last.number, listed(not_read)
+            )
         return resume_finished(last, owned, policy, left)
 
     def _resume(
@@ -400,25 +403,27 @@ class MicroBatches:
         read_by_others = self._forgotten.check(checkpoint, owned, is_finished=decide != resume_unfinished)
         resumption = decide(checkpoint, owned, self._settings.on_restart)
         moved = resumption.to_commit(owned)
-        for difference in resumption.differences:
-            logger.warning("Restart of group '%s': checkpoint and group differ: %s", self._group_id, difference)
+        differences = listed(resumption.differences, separator="; ")
+        if differences:
+            logger.warning("Restart of group '%s': checkpoint and group differ: %s", self._group_id, differences)
         self._continuity.check(self._member.membership, moved)
-        for left in resumption.left:
+        if resumption.left:
             logger.warning(
                 "Restart of group '%s': %s is skipped, because this member does not own the partition",
                 self._group_id,
-                left,
+                listed(resumption.left),
             )
         self._record(
             MemberEvent(
                 Kind.RESUMED,
                 offsets=resumption.next_offsets,
                 batch=checkpoint.number,
-                detail="; ".join(map(str, resumption.differences)),
+                detail=differences,
             )
         )
         self.written = InFlight(checkpoint.number, resumption.written)
-        for written in resumption.written:
+        if resumption.written:
+            written = listed(resumption.written)
             logger.info("Restart of group '%s': the output of %s was already written", self._group_id, written)
         self._member.identify({**read_by_others, **resumption.identified(owned)})
         if moved:

@@ -23,6 +23,7 @@ from streamgroups.positions import (
     TrimHorizon,
     WhenNoRecordMatches,
 )
+from streamgroups.printable import listed
 from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies, OnDataLoss
 
 logger = logging.getLogger(__name__)
@@ -180,7 +181,7 @@ def resolve(
     unknown = sorted(positions.by_partition.keys() - bounds.keys())
     if unknown:
         raise InvalidOption(
-            f"The starting positions contain {', '.join(map(str, unknown))}, which this query does not read.",
+            f"The starting positions contain {listed(unknown)}, which this query does not read.",
             remedy="Name only partitions of the subscribed topics.",
         )
     return {tp: _resolve_one(positions, tp, bounds[tp], at_times) for tp in sorted(bounds)}

@@ -18,6 +18,7 @@ from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.event_time.watermark import At, Watermark, reached
 from streamgroups.groups.membership import InFlight, Owned, States
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.printable import listed
 from streamgroups.query.alignment import EventTimes
 from streamgroups.query.operator_time import OperatorTime
 from streamgroups.query.query_ports import BatchStates
@@ -308,7 +309,7 @@ def states_after(batch: InFlight, reports: Iterable[StateReport], group_id: str)
     if missing:
         raise StateMissing(
             f"Batch {batch.number} of group '{group_id}' is done, but no task has written the states of "
-            f"{', '.join(map(str, missing))}.",
+            f"{listed(missing)}.",
             remedy="The sink must read all rows of each batch: a foreachBatch function that ignores its batch, or a "
             "limit, leaves records out. Restart the query: it reads the batch again.",
         )

@@ -100,7 +100,7 @@ class ResettableQuery:
             if places[tp] != it.next_offset
         ]
         offsets = {tp: it.next_offset for tp, it in new.items()}
-        ids = ", ".join(sorted({it.reset.id for it in decided.values()}))
+        ids = listed(sorted({it.reset.id for it in decided.values()}))
         self._record(MemberEvent(Kind.MOVED, offsets=offsets, ranges=tuple(between), detail=ids))
         moved = self._member.move(new, detail=detail)
         there: frozenset[TopicPartition] = frozenset()

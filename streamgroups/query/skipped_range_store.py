@@ -30,6 +30,7 @@ from streamgroups.json_values import string
 from streamgroups.metadata_entries import read_entries, read_entry, unreadable_in, write_entry
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, MetadataStore
+from streamgroups.printable import listed
 
 logger = logging.getLogger(__name__)
 #: The number that fits into the 4,096 bytes of metadata that a broker permits. Earlier ones are dropped.
@@ -59,7 +60,7 @@ class SkippedRangeStore:
             self._write(batch, left)
         except StreamGroupsError as e:
             if left:
-                skipped = ", ".join(str(r) for r in batch.ranges if r.topic_partition in left)
+                skipped = listed(r for r in batch.ranges if r.topic_partition in left)
                 raise e.with_text(
                     f"Group '{self._group_id}': the query does not read {skipped} of its last batch again, because it does "
                     f"not own these partitions, and this could not be stored: {e.what}",
@@ -92,7 +93,7 @@ class SkippedRangeStore:
                 "Group '%s': the skipped ranges of batch %d in %s could not be read (%s); records without a committed offset are read again.",
                 self._group_id,
                 batch.number,
-                ", ".join(map(str, sorted(partitions))),
+                listed(sorted(partitions)),
                 e,
             )
             return partitions

@@ -15,7 +15,15 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from streamgroups import login_outage
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import gaps_group_of
-from streamgroups.errors import DataLoss, LoginRejected, NotAuthorized, ReadTimedOut, StreamGroupsError, UnknownTopic
+from streamgroups.errors import (
+    BrokerUnreachable,
+    DataLoss,
+    LoginRejected,
+    NotAuthorized,
+    ReadTimedOut,
+    StreamGroupsError,
+    UnknownTopic,
+)
 from streamgroups.fakes import FakeAdmin, FakeCluster
 from streamgroups.groups.gaps import Cause, Gap, Gaps, PartitionGap
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -430,3 +438,14 @@ def test_an_error_of_the_client_reaches_the_reading(consumer: ScriptedConsumer) 
     fetcher.seek(P0, 2)
     assert fetcher.remaining() == [OffsetRange(P0, 2, 5)]
     assert consumer.assigned == {P0: 2}
+
+
+def test_G17_gaps_of_many_partitions_are_one_short_warning(caplog: pytest.LogCaptureFixture) -> None:
+    def unreachable() -> AdminMetadataStore:
+        raise BrokerUnreachable("The broker does not respond.", remedy="Try again.")
+
+    records = GapRecords(unreachable, "readers", lambda: 0)
+    records.record([PartitionGap(TopicPartition("flights", n), Gap(4, 9, Cause.EXPIRED, 1)) for n in range(10_000)])
+    [warning] = [it.getMessage() for it in caplog.records]
+    assert "flights-0: expired, from 4 to 9" in warning
+    assert len(warning) < 5_000

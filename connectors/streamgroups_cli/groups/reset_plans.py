@@ -20,6 +20,7 @@ from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtTime
+from streamgroups.printable import listed
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.live_reset import has_waiting_requests, require_movable
 from streamgroups_admin.groups.plans import GroupPlan, require_owned
@@ -41,8 +42,8 @@ def plan_from_file(
     """
     missing = [g for g in ids if g not in filed]
     if missing:
-        listed = ", ".join(f"'{g}'" for g in missing)
-        raise InvalidOption(f"{source} contains no offsets of {listed}.", remedy="Name groups that it contains.")
+        names = ", ".join(f"'{g}'" for g in missing)
+        raise InvalidOption(f"{source} contains no offsets of {names}.", remedy="Name groups that it contains.")
     others = _of_others(cluster, [filed[g] for g in ids])
     if others and not allow_other_ids:
         raise _other_ids(others, source)
@@ -105,7 +106,7 @@ def plan_scenario(
     if scope is None:
         gone = {tp for tp, b in found.items() if b is PartitionError.NO_PARTITION}
         if gone:
-            print_message(f"Skipped, because they no longer exist: {', '.join(map(str, sorted(gone)))}.")
+            print_message(f"Skipped, because they no longer exist: {listed(sorted(gone))}.")
         found = {tp: b for tp, b in found.items() if tp not in gone}
         partitions = {g: [tp for tp in of_group if tp not in gone] for g, of_group in partitions.items()}
     bounds = require_bounds(found, has_scope=True)

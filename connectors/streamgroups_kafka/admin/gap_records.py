@@ -19,6 +19,7 @@ from streamgroups.errors import NotAuthorized, StreamGroupsError
 from streamgroups.groups.gaps import Gaps, PartitionGap
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Committed, MetadataStore
+from streamgroups.printable import listed
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class GapRecords:
             logger.warning(
                 "Group '%s': the gaps %s are not recorded in group '%s' (%s).%s",
                 self._group_id,
-                "; ".join(map(str, gaps)),
+                listed(gaps, separator="; "),
                 gaps_group,
                 e,
                 grant if isinstance(e, NotAuthorized) else "",
@@ -87,7 +88,7 @@ class GapRecords:
         logger.warning(
             "Group '%s': the gaps %s are not recorded. %s They are not overwritten. %s",
             self._group_id,
-            "; ".join(map(str, rejected)),
+            listed(rejected, separator="; "),
             what,
             remedy,
         )

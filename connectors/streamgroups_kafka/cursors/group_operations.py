@@ -17,6 +17,7 @@ from streamgroups.groups.description import GroupDescription
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, MetadataStore
 from streamgroups.positions import Position, Positions, WhenNoRecordMatches
+from streamgroups.printable import listed
 from streamgroups.query.offset_lookup import offsets_of
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.cluster import KafkaCluster
@@ -174,14 +175,13 @@ class GroupOperations:
             time.sleep(0.1)
         if incompatible_members:
             raise GroupRejected(
-                f"Group '{group}' has live members that cannot apply a reset request: "
-                f"{', '.join(map(str, incompatible_members))}.",
+                f"Group '{group}' has live members that cannot apply a reset request: {listed(incompatible_members)}.",
                 remedy="Stop them first. Spark queries and cursors of this library can continue to run.",
                 group=group,
             )
         raise GroupRejected(
             f"Group '{group}' is rebalancing ({live.state}), so it is not known whether its members can apply a reset request: "
-            f"{', '.join(map(str, live.members))}.",
+            f"{listed(live.members)}.",
             remedy="Call update_group again when the group is stable.",
             group=group,
         )

@@ -21,6 +21,7 @@ from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import NewPosition, Origin
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
+from streamgroups.printable import listed
 from streamgroups_kafka.cursors.position_checks import TopicIds, current
 
 #: The poll interval of all waits.
@@ -270,7 +271,7 @@ class CursorMember:
             _ = self._member.membership
             if time.monotonic() > deadline_s:
                 raise BrokerUnreachable(
-                    f"The broker did not respond to a commit of {', '.join(map(str, sorted(self._requested)))} "
+                    f"The broker did not respond to a commit of {listed(sorted(self._requested))} "
                     f"within {self._commit_timeout_ms / 1000:.0f} s.",
                     remedy=(
                         "The cursor stays valid: send the request again. The group may be rebalancing, or a "

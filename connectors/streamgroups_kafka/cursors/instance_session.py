@@ -26,6 +26,7 @@ from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch, Clock, Cluster, Member, MetadataStore, Recorder, Records
+from streamgroups.printable import listed
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.job_thread import Job, JobThread, ThreadEnded
 from streamgroups_kafka.cursors.instance_member import CursorMember
@@ -450,4 +451,4 @@ class _End:
 
 
 def _names(pending: Collection[PendingRange]) -> str:
-    return ", ".join(f"{c.topic_partition} up to {c.next_offset}" for c in sorted(pending))
+    return listed(f"{c.topic_partition} up to {c.next_offset}" for c in sorted(pending))

@@ -23,6 +23,7 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Batch, Cluster
+from streamgroups.printable import listed
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
@@ -210,7 +211,7 @@ class RecordReader:
             rejection, self._rejection = self._rejection, None
             raise rejection
         if waited_s > _RETRY_TIMEOUT_S:
-            missing = ", ".join(f"{tp} ({self._next[tp]} to {end})" for tp, end in sorted(ends.items()))
+            missing = listed(f"{tp} ({self._next[tp]} to {end})" for tp, end in sorted(ends.items()))
             raise ReadTimedOut(
                 f"No record arrived within {_RETRY_TIMEOUT_S:.0f} s from {missing}. {self._last_error}".strip(),
                 remedy=(

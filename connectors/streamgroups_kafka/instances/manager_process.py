@@ -18,6 +18,7 @@ from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.instances.entries import Placement, Removed, Worker
 from streamgroups.instances.manager import ManagerSettings, Memory, Plan, Self, plan
 from streamgroups.instances.ports import EntryReader, EntryWriter, InstanceLog
+from streamgroups.printable import listed
 from streamgroups_kafka.client.clock import awake_ms, now_ms
 
 logger = logging.getLogger(__name__)
@@ -161,6 +162,6 @@ class ManagerProcess:
         if decided.waiting and decided.waiting != self._waiting:
             logger.warning(
                 "No slot is free for %s. Add a worker with: streamgroups worker run.",
-                ", ".join(map(str, decided.waiting)),
+                listed(decided.waiting),
             )
         self._waiting = decided.waiting

@@ -35,6 +35,7 @@ from streamgroups.groups.program import other_forms
 from streamgroups.login_outage import LoginOutage, rejected
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Recorder
+from streamgroups.printable import listed
 from streamgroups.retry import comes_true, retrying
 from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 from streamgroups_kafka.client.logs import MemberLog, client_log
@@ -396,7 +397,7 @@ class ConsumerOwner:
                 "%s: %s while a batch was reading %s; another member will read these offsets again",
                 self._settings.name,
                 "partitions were lost" if kind is Kind.LOST else "partitions were revoked",
-                ", ".join(map(str, abandoned)),
+                listed(abandoned),
             )
         consumer.incremental_unassign(partitions)
 

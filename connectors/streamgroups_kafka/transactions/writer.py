@@ -20,6 +20,7 @@ from kafka.errors import KafkaConnectionError
 
 from streamgroups.errors import StreamGroupsError, TransactionFailed
 from streamgroups.partitions import TopicPartition, by_topic
+from streamgroups.printable import listed
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.client.private_kafka_python import (
@@ -146,7 +147,7 @@ class TransactionWriter(TransactionSession):
         if shared := sorted(there & set(partitions)):
             raise TransactionFailed(
                 "Another task, or an earlier attempt of this task, has written to "
-                f"{', '.join(map(str, shared))} in the transaction of '{transaction.transactional_id}'.",
+                f"{listed(shared)} in the transaction of '{transaction.transactional_id}'.",
                 remedy="Only one task may write to each output partition. Use sg.exactly_once(df, ...) for "
                 "a stream, or sg.write(df, ...) for a batch. Or reduce the number of tasks. After the loss of "
                 "an executor, restart the query or the batch write.",
@@ -176,7 +177,7 @@ class TransactionWriter(TransactionSession):
             ],
             max_version=_ADD_VERSION,
         )
-        self._call(Step.ADD_PARTITIONS, request, _coordinator(transaction), _add_codes, topic=", ".join(added))
+        self._call(Step.ADD_PARTITIONS, request, _coordinator(transaction), _add_codes, topic=listed(added))
 
     def _round(self, pending: _Pending, found: list[RejectedBatch]) -> None:
         """Sends the next batch of each partition, up to the maximum size, and removes acknowledged batches from
@@ -230,7 +231,7 @@ class TransactionWriter(TransactionSession):
         )
 
     def _to(self, partitions: Iterable[TopicPartition]) -> str:
-        to = f"to {', '.join(map(str, sorted(partitions)))}"
+        to = f"to {listed(sorted(partitions))}"
         return f"{'without a transaction' if self._transaction is None else _coordinator(self._transaction)} {to}"
 
 

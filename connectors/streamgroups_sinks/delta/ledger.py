@@ -27,6 +27,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from streamgroups.errors import LedgerConflict, SinkRejected, SinkUnreachable, StageLost
 from streamgroups.identity import UNKNOWN, TopicIdentity, fingerprint_bits, from_fingerprint_bits
 from streamgroups.partitions import TopicPartition
+from streamgroups.printable import listed
 from streamgroups_sinks.delta.identifiers import Identifiers
 from streamgroups_sinks.delta.merging import merge
 from streamgroups_sinks.delta.partition_values import removals
@@ -213,7 +214,7 @@ class _Commit:
         if changed := sorted(key for key, n in self.expected.items() if found.get(key) != n):
             raise LedgerConflict(
                 f"The positions of group {', '.join(sorted({group_id for group_id, _ in changed}))} in table {self.target.uri} have changed meanwhile: "
-                f"{', '.join(str(tp) for _, tp in changed)}.",
+                f"{listed(tp for _, tp in changed)}.",
                 remedy="Try again: the sink compares the positions again.",
             )
         return table

@@ -10,7 +10,7 @@ Spark's ``OffsetSeqLog``; SEMANTICS X1-X3; docs/architecture.rst, "Communication
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,7 @@ from streamgroups.groups.membership import InFlight, States
 from streamgroups.identity import TopicIdentity
 from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.printable import listed
 from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
 from streamgroups_operators.locations import remedy_at
@@ -131,8 +132,8 @@ class BatchInfo:
         if written and written != ranges:
             missing = {r for _, r in ranges - written}
             raise FencedBatch(
-                f"Batch {self.batch_id} is partly written: {_listed({r for _, r in written})}, but not "
-                f"{_listed(missing)}.",
+                f"Batch {self.batch_id} is partly written: {listed(sorted({r for _, r in written}))}, but not "
+                f"{listed(sorted(missing))}.",
                 remedy=(
                     "The group's offsets were reset during the batch. Start the query with a new checkpoint: "
                     "it continues at the committed offsets of the group."
@@ -322,7 +323,7 @@ def check_source(source: BatchFacts) -> None:
         )
     if missing := _gone(source):
         raise FencedBatch(
-            f"Group '{source.group_id}' revoked {_listed(missing)} from '{source.member}' while a batch "
+            f"Group '{source.group_id}' revoked {listed(sorted(missing))} from '{source.member}' while a batch "
             "read these offsets.",
             remedy="No output of the batch is written; other members read it again. Restart the query. If batches "
             "often take this long, reduce maxOffsetsPerTrigger, or raise 'leaseTimeout' and "
@@ -333,7 +334,3 @@ def check_source(source: BatchFacts) -> None:
 def _gone(source: BatchFacts) -> frozenset[OffsetRange]:
     """The ranges of the batch whose partitions the member no longer owns."""
     return frozenset(source.ranges) - frozenset(source.held)
-
-
-def _listed(ranges: Collection[OffsetRange]) -> str:
-    return ", ".join(map(str, sorted(ranges)))

@@ -21,6 +21,7 @@ from streamgroups.ledgers.compare_and_swap import AlreadyDone, Fenced, foreign_p
 from streamgroups.ledgers.ledger_states import changes, fingerprints
 from streamgroups.ledgers.no_data_batch import NoDataBatch, QueryBatch, judge_no_data, reject_set_back
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.printable import listed
 from streamgroups_spark.internals.private_spark import FOREACH_BATCH
 from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.batch_info import batch_info, logged_batch, number_of, reported_states
@@ -276,7 +277,7 @@ class _PositionsTransaction:
         now = _by_partition(rows)
         if conflicts := sorted(tp for tp, row in self._read.items() if now.get(tp) != row):
             raise LedgerConflict(
-                f"Another transaction has changed the ledger positions of {', '.join(map(str, conflicts))}.",
+                f"Another transaction has changed the ledger positions of {listed(conflicts)}.",
                 remedy="Try again: the ledger compares the positions again.",
             )
         return {(tp.topic, tp.partition): row for tp, row in self.changed.items()}

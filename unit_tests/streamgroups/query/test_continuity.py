@@ -301,6 +301,24 @@ class TestAfterARestart:
             run.again().start().batch()
         assert "checkpoint and group differ: flights-0" in caplog.text
 
+    def test_S5_differences_of_many_partitions_are_one_warning_and_one_short_event(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        world = World(partitions=50)
+        world.produce(*[5] * 50)
+        run = Run(world, "alice", Settings(on_restart=OnRestart.CHECKPOINT)).start()
+        assert len(run.batch() or ()) == 50
+        assert run.batch() is None
+        run.source.stop()
+        world.commit(*[3] * 50)
+        again = run.again().start()
+        again.batch()
+        [warning] = [it for it in caplog.messages if "checkpoint and group differ" in it]
+        [event] = [it for it in again.history.events if it.kind is Kind.RESUMED]
+        for text in (warning, event.detail):
+            assert text.endswith("and 40 more")
+            assert "flights-0: checkpoint 5, group 3" in text
+
     @pytest.mark.parametrize("policy", [OnDataLoss.FAIL, OnDataLoss.SKIP])
     def test_a_topic_that_is_deleted_during_the_check_does_not_end_it(
         self, world: World, policy: OnDataLoss, monkeypatch: pytest.MonkeyPatch

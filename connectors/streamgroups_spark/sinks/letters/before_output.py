@@ -34,6 +34,7 @@ from streamgroups.json_values import string, whole
 from streamgroups.metadata_entries import read_entries, read_entry, unreadable_in, write_entry
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, Ledger, LedgerTransaction
+from streamgroups.printable import listed
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
@@ -278,7 +279,7 @@ def _unchanged(source: BatchFacts) -> Mapping[TopicPartition, Committed]:
     moved = sorted(r for r in source.ranges if r.topic_partition not in source.marks)
     if moved:
         raise FencedBatch(
-            f"Positions of group '{source.group_id}' were changed while a batch read {', '.join(map(str, moved))}.",
+            f"Positions of group '{source.group_id}' were changed while a batch read {listed(moved)}.",
             remedy="No output of the batch is written. Restart the query: it continues at the new positions.",
         )
     return {r.topic_partition: _committed(r.next_offset, source.marks[r.topic_partition]) for r in source.ranges}
