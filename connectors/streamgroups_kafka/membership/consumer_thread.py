@@ -33,7 +33,7 @@ from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.program import other_forms
 from streamgroups.login_outage import LoginOutage, rejected
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Recorder
 from streamgroups.printable import listed
 from streamgroups.retry import comes_true, retrying
@@ -391,12 +391,11 @@ class ConsumerOwner:
             self._state.fail_unless_closing(e)
 
     def _release(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition], kind: Kind) -> None:
-        abandoned: tuple[OffsetRange, ...] = self._state.release([*map(from_confluent, partitions)], kind)
-        if abandoned:
+        if abandoned := self._state.release([*map(from_confluent, partitions)], kind):
             logger.warning(
-                "%s: %s while a batch was reading %s; another member will read these offsets again",
+                "%s: partitions were %s while a batch was reading %s; another member will read these offsets again",
                 self._settings.name,
-                "partitions were lost" if kind is Kind.LOST else "partitions were revoked",
+                "lost" if kind is Kind.LOST else "revoked",
                 listed(abandoned),
             )
         consumer.incremental_unassign(partitions)
