@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from streamgroups_kafka import native
+from streamgroups_kafka.admin import cluster as cluster_of_kafka
 from streamgroups_kafka.admin import metadata_store as metadata_store_of_kafka
 from streamgroups_kafka.admin.gap_records import GapRecords
 from streamgroups_kafka.client.config import ClientConfig
@@ -131,6 +133,23 @@ def test_an_offset_that_is_not_there_is_data_loss(topic: str, how: ReadSettings)
         read([OffsetRange(TopicPartition(topic, 0), 7, 9)], how)
 
 
+def test_S4_missing_offsets_of_many_partitions_are_passed_over(
+    broker: Producer, how: ReadSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their bounds are requested together, by another client than that of the reader."""
+    topics = [f"many-{native.uses_native('reader')}-{i}" for i in range(3)]
+    for topic in topics:
+        broker.list_topics(topic, timeout=10)
+        produce(broker, topic)
+    ranges = [OffsetRange(TopicPartition(topic, p), 7, 9) for topic in topics for p in range(1, 4)]
+    skipping = replace(how, on_data_loss=LossPolicies(OnDataLoss.SKIP))
+    table = read([*ranges, *(OffsetRange(TopicPartition(topic, 0), 3, 5) for topic in topics)], skipping, OFFSETS)
+    assert sorted(table.column("offset").to_pylist()) == [3, 3, 3, 4, 4, 4]
+    skipped = [it.getMessage() for it in caplog.records if "The missing records are skipped" in it.getMessage()]
+    assert len(skipped) == len(ranges)
+    assert all("now contains [0, 0)" in text for text in skipped)
+
+
 # ---- the plain fetcher, by a script ----------------------------------------------------------------------------------
 
 
@@ -189,6 +208,8 @@ class Fetched:
         self.steps, self._bounds = deque(steps), bounds
         self.ranges: dict[TopicPartition, OffsetRange] = {}
         self.continued: list[tuple[TopicPartition, int]] = []
+        #: The number of calls that list all ranges.
+        self.listed = 0
         self.closed = False
         self.__name__ = "Fetched"
 
@@ -212,7 +233,11 @@ class Fetched:
         return len(self.ranges)
 
     def remaining(self) -> Sequence[OffsetRange]:
+        self.listed += 1
         return list(self.ranges.values())
+
+    def find(self, topic_partition: TopicPartition) -> OffsetRange | None:
+        return self.ranges.get(topic_partition)
 
     def end(self, topic_partition: TopicPartition) -> None:
         del self.ranges[topic_partition]
@@ -228,6 +253,10 @@ class Fetched:
 
 
 GONE = (False, [(P0, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))])
+
+
+def gone_of(tp: TopicPartition) -> tuple[bool, Sequence[PartitionError]]:
+    return False, [(tp, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))]
 
 
 @pytest.fixture
@@ -331,6 +360,63 @@ def test_S7_gaps_of_several_partitions_are_recorded_together(
     assert len(slept) == 1
 
 
+def test_S7_gaps_that_are_found_one_after_the_other_are_recorded_together(
+    go: Callable[..., Fetched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each record is a connection, and waits half a second for its check: hundreds of partitions would wait for minutes."""
+    cluster, slept = FakeCluster(lambda: 0), list[float]()
+    cluster.create_topic("flights", 2)
+    metadata_store = AdminMetadataStore(FakeAdmin(cluster))
+    monkeypatch.setattr(metadata_store_of_kafka, "KafkaMetadataStore", lambda _client, **_: metadata_store)
+    monkeypatch.setattr(GapRecords.__init__, "__defaults__", (slept.append,))
+    steps = [gone_of(P0), (True, ()), gone_of(P1), (False, [(P1, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))])]
+    with pytest.raises(NotAuthorized):
+        # The gaps of a read that fails are recorded too.
+        go(Fetched(*steps, bounds=(4, 9)), OffsetRange(P0, 0, 9), OffsetRange(P1, 0, 9), fail=False, records=True)
+    assert set(cluster.all_committed(gaps_group_of("readers"))) == {P0, P1}
+    assert len(slept) == 1
+
+
+def test_S4_a_range_that_passes_missing_offsets_makes_progress(go: Callable[..., Fetched]) -> None:
+    """Hundreds of expired ranges take longer than the timeout of one range."""
+    go(Fetched(gone_of(P0), bounds=(4, 9)), OffsetRange(P0, 0, 9), OffsetRange(P1, 0, 9), fail=False, timeout_ms=-1)
+    go(Fetched(gone_of(P0), bounds=(4, 9)), OffsetRange(P0, 0, 3), OffsetRange(P1, 0, 9), fail=False, timeout_ms=-1)
+
+
+def test_S4_a_leader_that_repeats_the_error_of_an_existing_offset_makes_no_progress(
+    go: Callable[..., Fetched],
+) -> None:
+    with pytest.raises(ReadTimedOut, match=r"flights-0 \(to 9\)"):
+        go(Fetched(*[gone_of(P0)] * 3, bounds=(0, 9)), OffsetRange(P0, 5, 9), fail=False, timeout_ms=-1)
+
+
+def test_S4_the_bounds_of_many_partitions_are_requested_together(
+    go: Callable[..., Fetched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The native fetcher returns one error per call. A request for each partition takes minutes for thousands."""
+    requested: list[tuple[str, int]] = []
+
+    class Offsets:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            requested.append(("beginning", len(partitions)))
+            return dict.fromkeys(partitions, 4)
+
+        def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            requested.append(("end", len(partitions)))
+            return dict.fromkeys(partitions, 9)
+
+    monkeypatch.setattr(cluster_of_kafka, "KafkaCluster", Offsets)
+    monkeypatch.setattr(Fetched, "bounds", None)
+    many = [TopicPartition("flights", i) for i in range(300)]
+    fetcher = go(Fetched(*map(gone_of, many)), *(OffsetRange(tp, 0, 3 + tp.partition % 3) for tp in many), fail=False)
+    assert requested == [("beginning", 300), ("end", 300)]
+    assert fetcher.continued == [(tp, 4) for tp in many if tp.partition % 3 == 2]
+    assert fetcher.listed == 0
+
+
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("entry", ["by hand", Gaps().encode().replace('"v":1', '"v":2')])
 def test_G17_an_unreadable_entry_is_not_overwritten(entry: str, alone: bool, caplog: pytest.LogCaptureFixture) -> None:
@@ -411,6 +497,12 @@ def test_a_broker_that_repeats_one_error_makes_no_progress(go: Callable[..., Fet
     away = (False, [(None, KafkaError(KafkaError._TRANSPORT, "connection refused"))])
     with pytest.raises(ReadTimedOut, match=r"flights-0 \(to 5\).*connection refused"):
         go(Fetched(*[away] * 3), OffsetRange(P0, 0, 5), timeout_ms=-1)
+
+
+def test_the_error_of_a_timeout_lists_some_partitions(go: Callable[..., Fetched]) -> None:
+    many = [OffsetRange(TopicPartition("flights", i), 0, 5) for i in range(300)]
+    with pytest.raises(ReadTimedOut, match=r"flights-9 \(to 5\) and 290 more\."):
+        go(Fetched((False, ())), *many, timeout_ms=-1)
 
 
 def test_a_client_that_cannot_be_created_is_an_error_of_this_library(go: Callable[..., Fetched]) -> None:

@@ -72,11 +72,12 @@ class KafkaCluster:
     Args:
         config: the configuration of the client.
         read_committed: whether end offsets are last stable offsets.
-        attempts: the minimum number of attempts after transient errors. Requests are retried for at least a minute in
+        attempts: the minimum number of attempts after transient errors. Requests are retried for at least ``outage_s`` in
             any case.
         retry_interval_ms: the time between two attempts, in milliseconds.
         request_subscriptions: whether to request all subscriptions of the members of a classic group. It is one more
             request, through an API that confluent-kafka deprecates without a replacement.
+        outage_s: the minimum time for which requests are retried, in seconds.
 
     Raises:
         InvalidOption: if librdkafka rejects the configuration.
@@ -90,6 +91,7 @@ class KafkaCluster:
         attempts: int = 4,
         retry_interval_ms: int = 1000,
         request_subscriptions: bool = True,
+        outage_s: float = _OUTAGE_S,
     ) -> None:
         self._config, self._has_subscriptions = config, request_subscriptions
         self._clients = ReplacedClient(config)
@@ -100,7 +102,7 @@ class KafkaCluster:
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         self._retry_interval_s = retry_interval_ms / 1000
         self._retrying = retrying(
-            stop_all(stop_after_attempt(attempts), stop_after_delay(_OUTAGE_S)), every_s=self._retry_interval_s
+            stop_all(stop_after_attempt(attempts), stop_after_delay(outage_s)), every_s=self._retry_interval_s
         )
 
     def connect(self, group_id: str) -> None:

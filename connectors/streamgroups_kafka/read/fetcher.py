@@ -84,8 +84,12 @@ class Fetcher(Protocol):
         """The ranges that are still to be read."""
         ...
 
+    def find(self, topic_partition: TopicPartition) -> OffsetRange | None:
+        """What is still to be read of a partition; ``None`` if it has no range, or its range has ended."""
+        ...
+
     def end(self, topic_partition: TopicPartition) -> None:
-        """Ends a range early."""
+        """Ends an open range early."""
         ...
 
     def seek(self, topic_partition: TopicPartition, next_offset: int) -> None:

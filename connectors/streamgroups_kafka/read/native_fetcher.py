@@ -120,10 +120,17 @@ class NativeFetcher:
             if not done
         ]
 
+    def find(self, topic_partition: TopicPartition) -> OffsetRange | None:
+        """See :meth:`Fetcher.find`."""
+        if (index := self._index.get(topic_partition)) is None:
+            return None
+        next_offset, done = self._native.ranges()[index]
+        return None if done else OffsetRange(topic_partition, next_offset, self._ranges[index].end_offset)
+
     def end(self, topic_partition: TopicPartition) -> None:
         """See :meth:`Fetcher.end`."""
         self._native.end(self._index[topic_partition])
-        self._n_open = len(self.remaining())
+        self._n_open -= 1
 
     def seek(self, topic_partition: TopicPartition, next_offset: int) -> None:
         """See :meth:`Fetcher.seek`."""

@@ -76,6 +76,11 @@ class PlainFetcher:
         """See :meth:`Fetcher.remaining`."""
         return [OffsetRange(TopicPartition(*key), self._next[key], end) for key, end in self._ends.items()]
 
+    def find(self, topic_partition: TopicPartition) -> OffsetRange | None:
+        """See :meth:`Fetcher.find`."""
+        key = _key(topic_partition)
+        return OffsetRange(topic_partition, self._next[key], self._ends[key]) if key in self._ends else None
+
     def end(self, topic_partition: TopicPartition) -> None:
         """See :meth:`Fetcher.end`."""
         self._end(_key(topic_partition))

@@ -6,24 +6,20 @@ range ends with a record or the partition EOF event at or past its end. A timeou
 gaps (SEMANTICS G13).
 
 The native fetcher (``native_fetcher``) is used where it is available, else confluent-kafka's message objects
-(``plain_fetcher``). This module handles errors and timeouts for both.
+(``plain_fetcher``). This module handles errors and timeouts for both, ``gone_offsets`` missing offsets.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from streamgroups.errors import DataLoss, ReadTimedOut, StreamGroupsError
-from streamgroups.groups.gaps import Cause, Gap, PartitionGap
+from streamgroups.errors import ReadTimedOut, StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.query.data_loss import OnDataLoss
-from streamgroups.retry import retrying
-from streamgroups_kafka.client.clock import now_ms
+from streamgroups.printable import listed
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.free_memory import return_free_memory
 from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
@@ -31,18 +27,17 @@ from streamgroups_kafka.client.login_rejections import LoginRejections
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.native import uses_native
 from streamgroups_kafka.read.arrow_columns import to_batches
-from streamgroups_kafka.read.fetcher import Fetcher, NewFetcher, ReadSettings
+from streamgroups_kafka.read.fetcher import Fetcher, NewFetcher, PartitionError, ReadSettings
+from streamgroups_kafka.read.gone_offsets import GoneOffsets
 from streamgroups_kafka.read.native_fetcher import NativeFetcher
 from streamgroups_kafka.read.plain_fetcher import PlainFetcher
 
-logger = logging.getLogger(__name__)
-
-#: How long the request for the bounds of a partition is repeated.
-_BOUNDS_S = 10.0
 #: After this time without progress, or after half of the timeout, the next batches are read without librdkafka.
 _STALLED_S = 10.0
-#: How long a task waits for the metadata group for the gaps of its group.
-_GAPS_S = 10.0
+#: How long missing offsets of several partitions are collected before they are handled.
+_DRAIN_S = 1.0
+#: The errors of a partition whose next offset its broker does not have.
+_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
 def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
@@ -87,7 +82,7 @@ class _Reading:
         self._last_error = ""
         self._log = client_log(settings.client.get("bootstrap.servers"))
         self._login = LoginRejections()
-        self._gaps: list[PartitionGap] = []
+        self._gone = GoneOffsets(settings)
         self._deadline_s = self._stalled_s = 0.0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -99,15 +94,12 @@ class _Reading:
         try:
             self._progressed()
             while fetcher.n_open():
-                progressed, errors = fetcher.fill()
-                try:
-                    for topic_partition, error in errors:
-                        self._on_error(fetcher, topic_partition, error)
-                finally:
-                    self._record_gaps()
-                # Only records and ends of ranges count as progress; repeated errors of a broker do not.
+                progressed, errors = self._filled(fetcher)
+                passed = self._on_errors(fetcher, errors)
+                # Only records, ends of ranges and passed gaps count as progress; repeated errors of a broker do not.
                 if progressed:
                     self._log.succeeded()
+                if progressed or passed:
                     self._progressed()
                 else:
                     self._check(fetcher)
@@ -122,24 +114,51 @@ class _Reading:
                 yield last
         finally:
             fetcher.close()
+            self._gone.record_gaps()
             if is_large:
                 return_free_memory()
 
-    def _on_error(self, fetcher: Fetcher, topic_partition: TopicPartition | None, error: KafkaError) -> None:
-        if topic_partition is None:
-            self._on_client_error(error)
+    def _filled(self, fetcher: Fetcher) -> tuple[bool, list[PartitionError]]:
+        """As :meth:`Fetcher.fill`, but collects missing offsets: the native fetcher returns one error per call."""
+        progressed, found = fetcher.fill()
+        errors = list(found)
+        failed = {tp for tp, _ in found}
+        until_s = time.monotonic() + _DRAIN_S
+        # The last call waits for records, so it is left out if all open ranges have an error.
+        while (
+            any(_is_gone(error) for _, error in found)
+            and len(failed) < fetcher.n_open()
+            and not fetcher.full()
+            and time.monotonic() < until_s
+        ):
+            is_more, found = fetcher.fill()
+            progressed |= is_more
+            errors += found
+            failed.update(tp for tp, _ in found)
+        return progressed, errors
+
+    def _on_errors(self, fetcher: Fetcher, errors: Sequence[PartitionError]) -> bool:
+        """Handles errors. Returns whether a range has passed missing offsets."""
+        gone = dict.fromkeys(
+            tp for tp, error in errors if tp is not None and _is_gone(error) and fetcher.find(tp) is not None
+        )
+        # Missing offsets are first, so that their gaps are recorded if another partition has a permanent error.
+        passed = bool(gone) and self._gone.pass_over(fetcher, gone)
+        for topic_partition, error in errors:
+            if topic_partition is None:
+                self._on_client_error(error)
+            elif not _is_gone(error) and (required := fetcher.find(topic_partition)) is not None:
+                self._on_error(required, error)
+        return passed
+
+    def _on_error(self, required: OffsetRange, error: KafkaError) -> None:
+        if error.retriable() and not error.fatal():
             return
-        required = next((r for r in fetcher.remaining() if r.topic_partition == topic_partition), None)
-        if required is None:
-            return
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._on_gone(fetcher, topic_partition)
-        elif error.fatal() or not error.retriable():
-            what = f"Reading {topic_partition} at offset {required.next_offset}"
-            translated = self._translated(error, what, topic_partition.topic)
-            if not translated.retriable:
-                raise translated
-            self._last_error = str(translated)
+        tp = required.topic_partition
+        translated = self._translated(error, f"Reading {tp} at offset {required.next_offset}", tp.topic)
+        if not translated.retriable:
+            raise translated
+        self._last_error = str(translated)
 
     def _on_client_error(self, error: KafkaError) -> None:
         """Handles a connection error of librdkafka. A rejected login is permanent if no record arrives for the time of an outage: one
@@ -152,58 +171,6 @@ class _Reading:
 
     def _translated(self, error: KafkaError, what: str, topic: str | None = None) -> StreamGroupsError:
         return to_streamgroups_error(error, what, topic=topic, redact=self._settings.client.redact)
-
-    def _on_gone(self, fetcher: Fetcher, topic_partition: TopicPartition) -> None:
-        """Handles an offset that the broker no longer has."""
-        # Offsets can be out of range because the leader has changed. librdkafka then requests the bounds from the former
-        # one, whose error refreshes its metadata.
-        earliest, end = retrying(_BOUNDS_S, every_s=0.1)(self._bounds, fetcher, topic_partition)
-        (required,) = (r for r in fetcher.remaining() if r.topic_partition == topic_partition)
-        if earliest <= required.next_offset < end:
-            # The offset exists: the error came from a broker that is not the leader.
-            fetcher.seek(topic_partition, required.next_offset)
-            return
-        group_id = self._settings.group_id
-        gone = f"Group '{group_id}': {required} cannot be read, because {topic_partition} now contains [{earliest}, {end})."
-        policy = self._settings.on_data_loss.of(topic_partition)
-        if policy is OnDataLoss.FAIL:
-            raise DataLoss(
-                gone,
-                remedy="Set onDataLoss=skip or onDataLoss=earliest to continue at an existing offset, or reset "
-                "the offsets with streamgroups groups reset.",
-            )
-        logger.warning("%s The missing records are skipped (onDataLoss=%s).", gone, policy.value)
-        is_expired = required.next_offset < earliest
-        continues_at = min(earliest, required.end_offset) if is_expired else required.end_offset
-        if self._settings.records_gaps:
-            cause = Cause.EXPIRED if is_expired else Cause.TRUNCATED
-            gap = Gap(required.next_offset, continues_at, cause, now_ms())
-            self._gaps.append(PartitionGap(topic_partition, gap))
-        if required.next_offset < earliest < required.end_offset:
-            fetcher.seek(topic_partition, earliest)
-        else:
-            fetcher.end(topic_partition)
-
-    def _bounds(self, fetcher: Fetcher, topic_partition: TopicPartition) -> tuple[int, int]:
-        try:
-            return fetcher.bounds(topic_partition)
-        except KafkaException as e:
-            raise self._translated(e.args[0], f"The offsets of {topic_partition}", topic_partition.topic) from None
-
-    def _record_gaps(self) -> None:
-        """Records the new gaps together: the records of many partitions expire at the same time."""
-        gaps, self._gaps = self._gaps, []
-        if not gaps:
-            return
-        # Each worker waits for the imports of this module, and few have a gap to record.
-        from streamgroups_kafka.admin.gap_records import GapRecords
-        from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
-
-        settings = self._settings
-        records = GapRecords(
-            lambda: KafkaMetadataStore(settings.client, retry_timeout_s=_GAPS_S), settings.group_id, now_ms
-        )
-        records.record(gaps, alone=False)
 
     def _progressed(self) -> None:
         timeout_s = self._settings.timeout_ms / 1000
@@ -234,7 +201,7 @@ class _Reading:
     def _check(self, fetcher: Fetcher) -> None:
         self._login.check()
         if time.monotonic() > self._deadline_s:
-            waiting = ", ".join(f"{r.topic_partition} (to {r.end_offset})" for r in sorted(fetcher.remaining()))
+            waiting = listed(f"{r.topic_partition} (to {r.end_offset})" for r in sorted(fetcher.remaining()))
             raise ReadTimedOut(
                 (
                     f"No record and no end of partition within {self._settings.timeout_ms / 1000:.0f} s from "
@@ -244,3 +211,7 @@ class _Reading:
                     "Check that the leaders of these partitions are up. kafkaConsumer.pollTimeoutMs sets the timeout."
                 ),
             )
+
+
+def _is_gone(error: KafkaError) -> bool:
+    return error.code() in _GONE

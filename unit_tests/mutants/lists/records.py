@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "P1",
         "readers",
-        "connectors/streamgroups_kafka/read/range_reader.py",
+        "connectors/streamgroups_kafka/read/gone_offsets.py",
         "if earliest <= required.next_offset < end:",
         "if earliest <= required.next_offset <= end:",
         "an offset at the end counts as present: the reader never ends",
@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         "P2",
         "readers",
-        "connectors/streamgroups_kafka/read/range_reader.py",
+        "connectors/streamgroups_kafka/read/gone_offsets.py",
         "if required.next_offset < earliest < required.end_offset:",
         "if required.next_offset < earliest <= required.end_offset:",
         "a gap that reaches to the end of the range",
@@ -41,7 +41,7 @@ MUTANTS = (
         "P5",
         "readers",
         "connectors/streamgroups_kafka/read/range_reader.py",
-        "if progressed:",
+        "if progressed or passed:",
         "if True:",
         "a broker that repeats one error is waited for without end",
     ),
