@@ -27,6 +27,8 @@ from streamgroups_operators.operator import Numbers
 from streamgroups_operators.plain_values import numbers_of
 
 Aggregates: TypeAlias = Sequence[SqlAggregate | PythonAggregate]
+#: The maximum number of pairs of a record and a window in one step, if they are of several records.
+MAX_PAIRS = 1 << 20
 _MAX_INT64 = 2**63 - 1
 #: Decimals of Arrow have 128 bits, and a sum of values below this one needs no more.
 _MAX_DECIMAL = 9e37
@@ -37,23 +39,52 @@ _MAX_DECIMAL = 9e37
 def in_windows(shape: Shape, times_ms: Numbers) -> tuple[Numbers, Numbers]:
     """Returns the index of the time and the start of each window that contains one of the times.
 
-    The latest windows come first.
+    The latest windows come first. The arrays have one element for each time and window: see :func:`steps`.
 
     Args:
         shape: the shape of the windows.
         times_ms: milliseconds since the epoch.
     """
     numbers = np.arange(len(times_ms))
+    newest = newest_starts(shape, times_ms)
     if isinstance(shape, Session):
-        return numbers, times_ms
-    newest = times_ms - times_ms % shape.hop_ms
+        return numbers, newest
     indices, starts = [], []
-    for back in range(-(-shape.size_ms // shape.hop_ms)):
+    for back in range(_windows_of_one(shape)):
         start = newest - back * shape.hop_ms
         inside = start > times_ms - shape.size_ms
         indices.append(numbers[inside])
         starts.append(start[inside])
     return np.concatenate(indices), np.concatenate(starts)
+
+
+def newest_starts(shape: Shape, times_ms: Numbers) -> Numbers:
+    """Returns the start of the latest window that contains each time.
+
+    >>> newest_starts(Hopping(20, 10), np.array([9, 10, 25])).tolist()
+    [0, 10, 20]
+    """
+    return times_ms if isinstance(shape, Session) else times_ms - times_ms % shape.hop_ms
+
+
+def steps(shape: Shape, count: int) -> Iterator[slice]:
+    """Divides records, so that those of each slice are in about a million windows at most. Else memory grows with size / hop.
+
+    Args:
+        shape: the shape of the windows.
+        count: the number of records.
+
+    >>> list(steps(Hopping(2_000_000, 1), 2)), list(steps(Hopping(10, 10), 2))
+    ([slice(0, 1, None), slice(1, 2, None)], [slice(0, 2, None)])
+    """
+    step = max(MAX_PAIRS // _windows_of_one(shape), 1)
+    for first in range(0, count, step):
+        yield slice(first, min(first + step, count))
+
+
+def _windows_of_one(shape: Shape) -> int:
+    """The maximum number of windows that contain one time."""
+    return 1 if isinstance(shape, Session) else -(-shape.size_ms // shape.hop_ms)
 
 
 def length_ms(shape: Shape) -> int:

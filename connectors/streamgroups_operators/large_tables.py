@@ -57,19 +57,21 @@ def combined(rows: pa.Table) -> Iterator[pa.RecordBatch]:
         yield from rows.slice(it.start, it.stop - it.start).combine_chunks().to_batches()
 
 
-def cut(sizes: Numbers) -> list[slice]:
-    """Returns slices within the limit. An element above it is a slice of its own.
+def cut(sizes: Numbers, most: int | None = None) -> list[slice]:
+    """Returns slices within a limit. An element above it is a slice of its own.
 
     Args:
-        sizes: the bytes of each element.
+        sizes: the bytes of each element, or another size.
+        most: the limit; ``None`` for :data:`MAX_BYTES`.
 
     >>> cut(np.array([MAX_BYTES, 1, 1]))
     [slice(0, 1, None), slice(1, 3, None)]
     >>> cut(np.array([1, MAX_BYTES + 1, 1]))
     [slice(0, 1, None), slice(1, 2, None), slice(2, 3, None)]
     """
-    is_first = np.diff((np.cumsum(sizes) - sizes) // MAX_BYTES, prepend=-1) > 0
-    firsts = np.flatnonzero(is_first | (sizes > MAX_BYTES)).tolist()
+    limit = MAX_BYTES if most is None else most
+    is_first = np.diff((np.cumsum(sizes) - sizes) // limit, prepend=-1) > 0
+    firsts = np.flatnonzero(is_first | (sizes > limit)).tolist()
     return [slice(*it) for it in pairwise([*firsts, len(sizes)])]
 
 

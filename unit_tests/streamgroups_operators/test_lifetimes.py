@@ -22,7 +22,7 @@ from streamgroups.event_time.windows import Hopping
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.manifest import PartitionState
 from streamgroups.state.origins import Named
-from streamgroups_operators import large_tables, merging
+from streamgroups_operators import aggregates, large_tables, merging
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_operators.windows import fresh_rows, shared_partials
 from streamgroups_operators.windows.edges import OPEN_EDGES, match
@@ -106,6 +106,7 @@ def test_W19_however_batches_cut_the_records_the_results_are_the_same(
         patch.object(fresh_rows, "_MERGE_ROWS", few),
         patch.object(shared_partials, "MAX_DUE_ROWS", data.draw(st.sampled_from([1, 20, 100_000]))),
         patch.object(large_tables, "MAX_BYTES", data.draw(st.sampled_from([1, 400, large_tables.MAX_BYTES]))),
+        patch.object(aggregates, "MAX_PAIRS", data.draw(st.sampled_from([1, 5, aggregates.MAX_PAIRS]))),
         patch.object(merging, "MAX_MERGE_BYTES", data.draw(st.sampled_from([1, 300, 1 << 30]))),
     ):
         manifest, rows = run_batches(query, records, data, max_cuts=12)

@@ -16,9 +16,10 @@ from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
 from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Shape, Windowing
 from streamgroups.json_values import time_ms_or_none
-from streamgroups_operators import large_tables
+from streamgroups_operators import aggregates, large_tables
+from streamgroups_operators.operator import Numbers
 from streamgroups_operators.window_operator import WindowOperator
-from streamgroups_operators.windows import fresh_rows, sessions
+from streamgroups_operators.windows import fresh_rows, panes, sessions
 from unit_tests.extreme_times import EXTREME_TIMES_MS, LIMITS_MS
 from unit_tests.streamgroups_operators.window_model import (
     P0,
@@ -80,6 +81,7 @@ def test_S10_however_batches_cut_the_records_the_results_are_the_same(
         patch.object(fresh_rows, "_MERGE_ROWS", max_records),
         patch.object(fresh_rows, "_MERGE_BYTES", data.draw(st.sampled_from([100, fresh_rows._MERGE_BYTES]))),
         patch.object(large_tables, "MAX_BYTES", data.draw(st.sampled_from([1, 400, large_tables.MAX_BYTES]))),
+        patch.object(aggregates, "MAX_PAIRS", data.draw(st.sampled_from([1, 7, aggregates.MAX_PAIRS]))),
     ):
         manifest, rows = run_batches(Query(of), records, data, max_cuts=12)
     reference = Reference(of)
@@ -96,6 +98,33 @@ def test_S10_a_reset_to_any_offset_continues_with_the_state_of_that_offset(
     of: WindowOperator, records: list[Record], data: st.DataObject
 ) -> None:
     check_reset(of, records, data, lambda: Reference(of))
+
+
+@given(OPERATORS_OF_PRODUCERS, RECORDS_OF_PRODUCERS, st.sampled_from([1, 2, 7, 20]))
+def test_W4_divided_records_have_the_results_of_undivided_ones(
+    of: WindowOperator, records: list[Record], max_pairs: int
+) -> None:
+    records = [*records, Record(START_MS + 10_000, "z", producer_ms=START_MS + 10_000)]
+    undivided = Query(of).step(records, chunk=100)[1]
+    with patch.object(aggregates, "MAX_PAIRS", max_pairs):
+        divided = Query(of).step(records, chunk=100)[1]
+    assert sorted(divided, key=str) == sorted(undivided, key=str)
+
+
+def test_W4_the_memory_of_a_step_does_not_grow_with_the_windows_of_a_record() -> None:
+    """A day every minute: 65,536 records are in 94 million windows."""
+    in_windows, pairs = aggregates.in_windows, []
+
+    def counted(shape: Shape, times_ms: Numbers) -> tuple[Numbers, Numbers]:
+        found = in_windows(shape, times_ms)
+        pairs.append(len(found[0]))
+        return found
+
+    query = Query(by_event_time(Hopping(1_440, 1)))
+    with patch.object(panes, "in_windows", counted):
+        query.step([Record(START_MS + i // 10) for i in range(2_000)], chunk=2_000)
+    assert sum(pairs) == 2_000 * 1_440
+    assert max(pairs) <= 1 << 20
 
 
 @pytest.mark.parametrize("shape", [Hopping(10, 10), Session(5)], ids=str)

@@ -45,6 +45,15 @@ def last_before(shape: Hopping, time_ms: Times) -> Times:
     return (time_ms - 1) // shape.hop_ms * shape.hop_ms
 
 
+def counts_of(first: Numbers, last: Numbers, step: int) -> Numbers:
+    """Returns the number of values of each row of :func:`spread`.
+
+    >>> counts_of(np.array([0, 30, 50]), np.array([20, 30, 40]), 10).tolist()
+    [3, 1, 0]
+    """
+    return np.asarray(np.maximum((last - first) // step + 1, 0))
+
+
 def spread(first: Numbers, last: Numbers, step: int) -> tuple[Numbers, Numbers]:
     """Returns each value from ``first`` to ``last`` of each row, with the number of its row.
 
@@ -56,7 +65,7 @@ def spread(first: Numbers, last: Numbers, step: int) -> tuple[Numbers, Numbers]:
     >>> spread(np.array([0, 30, 50]), np.array([20, 30, 40]), 10)
     (array([0, 0, 0, 1]), array([ 0, 10, 20, 30]))
     """
-    counts = np.maximum((last - first) // step + 1, 0)
+    counts = counts_of(first, last, step)
     rows = np.repeat(np.arange(len(counts)), counts)
     within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     return rows, first[rows] + within * step

@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.windows import PaneKind
+from streamgroups_operators import aggregates
 from streamgroups_operators.aggregates import no_parts, parts_of
-from streamgroups_operators.large_tables import slices, taken_slice
+from streamgroups_operators.large_tables import cut, slices, taken_slice
 from streamgroups_operators.operator import Numbers, State
-from streamgroups_operators.windows.grid import first_after, last_before, last_ended, spread
+from streamgroups_operators.windows.grid import counts_of, first_after, last_before, last_ended, spread
 from streamgroups_operators.windows.panes import PaneRun
 from streamgroups_operators.windows.window_definition import padded
 from streamgroups_operators.windows.window_time import Timed
@@ -150,6 +151,10 @@ class LifetimeRun(PaneRun):
 
     def _mark(self, rows: pa.Table, first: Numbers, last: Numbers) -> None:
         """Marks windows as updated: of each row, those from the first to the last one."""
+        for it in cut(counts_of(first, last, self._shape.hop_ms), aggregates.MAX_PAIRS):
+            self._mark_step(rows.slice(it.start, it.stop - it.start), first[it], last[it])
+
+    def _mark_step(self, rows: pa.Table, first: Numbers, last: Numbers) -> None:
         which, starts = spread(first, last, self._shape.hop_ms)
         keys = rows.select(["time", *self._definition.key_names])
         for it in slices((keys, which)):

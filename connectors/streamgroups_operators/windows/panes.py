@@ -15,13 +15,13 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import Why
 from streamgroups.event_time.windows import Hopping, PaneKind
 from streamgroups.state.manifest import Segment
-from streamgroups_operators.aggregates import add_up, arguments_of, in_windows, parts_of, results
+from streamgroups_operators.aggregates import add_up, arguments_of, in_windows, parts_of, results, steps
 from streamgroups_operators.large_tables import slices, taken, taken_slice
 from streamgroups_operators.operator import BatchTime, Numbers, Part, PartReader, State, number_in, row_count
 from streamgroups_operators.windows.fresh_rows import FreshRows
 from streamgroups_operators.windows.shared_partials import RESERVED, Carried
 from streamgroups_operators.windows.window_definition import LATE, WindowDefinition
-from streamgroups_operators.windows.window_time import WindowTime
+from streamgroups_operators.windows.window_time import Timed, WindowTime
 
 #: A window with more segments is merged when it next changes. Each segment costs one read, each merge one write.
 MAX_SEGMENTS = 8
@@ -64,9 +64,11 @@ class PaneRun:
     def add(self, records: pa.Table) -> None:
         """See :meth:`Run.add`."""
         timed = self._time.take(records)
+        for it in steps(self._shape, timed.records.num_rows):
+            self._add_step(timed.part(it))
+
+    def _add_step(self, timed: Timed) -> None:
         count = timed.records.num_rows
-        if not count:
-            return
         which, starts = in_windows(self._shape, timed.times_ms)
         ends = starts + self._shape.size_ms
         closed = ends <= timed.closed_ms[which]

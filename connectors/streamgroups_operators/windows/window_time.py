@@ -36,7 +36,7 @@ from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, PaneKind, last_end_ms, released_ms
 from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.state.state_time import GroupWindows, StateTime
-from streamgroups_operators.aggregates import in_windows, length_ms
+from streamgroups_operators.aggregates import length_ms, newest_starts
 from streamgroups_operators.event_times import with_event_times
 from streamgroups_operators.operator import BEFORE_ALL, BatchTime, Numbers, time_in
 from streamgroups_operators.producer_time import ProducerTime
@@ -65,6 +65,11 @@ class Timed:
         """Returns some of the records."""
         chosen = self.records.filter(pa.array(mask))
         return Timed(chosen, self.times_ms[mask], self.watermarks_ms[mask], self.closed_ms[mask])
+
+    def part(self, of: slice) -> Timed:
+        """Returns consecutive records, without a copy."""
+        chosen = self.records.slice(of.start, of.stop - of.start)
+        return Timed(chosen, self.times_ms[of], self.watermarks_ms[of], self.closed_ms[of])
 
 
 class WindowTime:
@@ -180,7 +185,7 @@ class WindowTime:
         if not timed.records.num_rows:
             return
         shape = self._definition.windowing.shape
-        starts = in_windows(shape, timed.times_ms)[1][: timed.records.num_rows]
+        starts = newest_starts(shape, timed.times_ms)
         self._drop(
             timed.records,
             why,

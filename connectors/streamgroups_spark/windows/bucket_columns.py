@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroups.event_time.windows import EventTime, Session
-from streamgroups_operators.aggregates import form_of, in_windows
+from streamgroups_operators.aggregates import form_of, in_windows, newest_starts, steps
 from streamgroups_operators.event_times import event_times
 from streamgroups_operators.operator import with_schema
 from streamgroups_operators.plain_values import in_utc
@@ -89,13 +89,18 @@ class Pack(Shipped):
             every = range(self._plan.buckets)
             yield _packed(every, [None] * len(every), [sorted(starts)] * len(every))
 
-    def _starts(self, batch: pa.RecordBatch) -> Iterable[int]:
+    def _starts(self, batch: pa.RecordBatch) -> set[int]:
         shape = self._plan.operator.windowing.shape
         if isinstance(shape, Session):
-            return ()
-        times = event_times(batch.column("time")).drop_null().to_numpy()
-        _, starts = in_windows(shape, np.unique(times))
-        return (int(start) for start in np.unique(starts))
+            return set()
+        times = np.unique(event_times(batch.column("time")).drop_null().to_numpy())
+        # The earliest of the times with the same latest window is in all windows of the others.
+        _, firsts = np.unique(newest_starts(shape, times), return_index=True)
+        times = times[firsts]
+        found: set[int] = set()
+        for it in steps(shape, len(times)):
+            found.update(np.unique(in_windows(shape, times[it])[1]).tolist())
+        return found
 
 
 class Unpack(Shipped):
