@@ -8,23 +8,27 @@ all ranges are written into one file at the end, also those of ranges without re
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.errors import InvalidOption, StateMismatch
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.printable import listed
 from streamgroups.state.figures import TaskFigures
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.origins import Named
 from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.state.task_plan import RangePlan, TaskPlan
-from streamgroups_operators.operator import BatchTime, PartReader, Run, State, StatefulOperator
+from streamgroups_operators.large_tables import taken
+from streamgroups_operators.operator import BatchTime, Numbers, PartReader, Run, State, StatefulOperator
 from streamgroups_operators.plain_values import in_utc
 from streamgroups_operators.producer_time import PendingWatermarks
 from streamgroups_operators.results import Released, positioned
@@ -32,6 +36,11 @@ from streamgroups_operators.store import NewState, StateStore
 from streamgroups_operators.windows.window_definition import WindowDefinition
 
 logger = logging.getLogger(__name__)
+
+#: The number of a null partition: no range has it.
+_NO_PARTITION = -1
+#: Up to this number of partitions a filter for each of them costs less than a sort.
+_MAX_FILTERS = 8
 
 
 @dataclass(slots=True)
@@ -63,6 +72,7 @@ class TaskStates:
         self._operator, self._plan, self._store = operator, plan, store
         prefetch(store, plan)
         self._ranges = {it.range.topic_partition: self._begun(it) for it in plan.ranges}
+        self._plans = plans_of(plan)
         topics = {tp.topic for tp in self._ranges}
         self._topic = topics.pop() if len(topics) == 1 else None
         self._has_next = plan.has_next(operator.name)
@@ -110,7 +120,7 @@ class TaskStates:
             StateMismatch: if a record is not of a range of the task.
             InvalidOption: if the task reads several topics, and the records have no topic.
         """
-        for tp, behind, records in by_range(batch, self._topic, self._plan):
+        for tp, behind, records in by_range(batch, self._topic, self._plans):
             own_range = self._ranges[tp]
             if behind.num_rows:
                 self._add(own_range, behind)
@@ -228,21 +238,25 @@ def part_reader(store: StateStore, schema: pa.Schema, tp: TopicPartition) -> Par
     return PartReader(schema, lambda segments: store.each(tp, segments))
 
 
+def plans_of(plan: TaskPlan) -> dict[TopicPartition, RangePlan]:
+    """Returns the plan of each partition of a task, for :func:`by_range`."""
+    return {it.range.topic_partition: it for it in plan.ranges}
+
+
 def by_range(
-    batch: pa.RecordBatch, topic: str | None, plan: TaskPlan
+    batch: pa.RecordBatch, topic: str | None, plans: Mapping[TopicPartition, RangePlan]
 ) -> Iterable[tuple[TopicPartition, pa.Table, pa.Table]]:
     """Yields the partition, the records before its range, and the records in its range, with timestamps in UTC.
 
     Args:
         batch: the records, in their order in each partition.
         topic: their topic, if the task reads one only.
-        plan: the plan of the task.
+        plans: the plans of the ranges of the task.
 
     Raises:
         InvalidOption: if the task reads several topics, and the records have no topic.
         StateMismatch: if a record is not of a range of the task.
     """
-    plans = {it.range.topic_partition: it for it in plan.ranges}
     for tp, records in by_partition(batch, topic):
         plan_of_partition = plans.get(tp)
         offsets = records["offset"].to_numpy()
@@ -251,7 +265,7 @@ def by_range(
             or offsets[0] < plan_of_partition.to_read.next_offset
             or offsets[-1] > plan_of_partition.last_offset
         ):
-            raise _foreign(tp, plan)
+            raise _foreign(tp, plans)
         behind = int((offsets < plan_of_partition.range.next_offset).sum())
         yield tp, records.slice(0, behind), records.slice(behind)
 
@@ -269,32 +283,56 @@ def by_partition(batch: pa.RecordBatch, topic: str | None) -> Iterable[tuple[Top
     records = in_utc(pa.Table.from_batches([batch]))
     if not records.num_rows:
         return
-    if topic is not None:
-        for partition, chosen in _by_value(records, "partition"):
-            yield TopicPartition(topic, partition), chosen
-        return
-    if "topic" not in records.column_names:
+    if topic is None and "topic" not in records.column_names:
         raise InvalidOption(
             "An operator with state reads several topics, and its DataFrame has no column 'topic'.",
             remedy="Keep the column 'topic' of the source: use withColumn, or add it to select.",
         )
-    for name, of_topic in _by_value(records, "topic"):
-        for partition, chosen in _by_value(of_topic, "partition"):
-            yield TopicPartition(name, partition), chosen
+    partitions = _numbers(records["partition"], _NO_PARTITION)
+    groups, topics = partitions - partitions.min(), None
+    names: list[Any] = [topic]
+    if topic is None:
+        encoded = records["topic"].combine_chunks().dictionary_encode()
+        names = [*encoded.dictionary.to_pylist(), None]
+        if len(encoded.dictionary) + encoded.null_count > 1:
+            topics = _numbers(encoded.indices, len(names) - 1)
+            groups += topics * (groups.max() + 1)
+    for chosen, row in _by_group(records, groups):
+        yield TopicPartition(names[0 if topics is None else topics[row]], int(partitions[row])), chosen
 
 
-def _by_value(records: pa.Table, column: str) -> Iterable[tuple[Any, pa.Table]]:
-    """Yields the records of each value of a column, in their order."""
-    values = pc.unique(records[column]).to_pylist()
-    for value in values:
-        # Most batches have records of one partition, and a filter copies them.
-        yield value, records if len(values) == 1 else records.filter(pc.equal(records[column], value))
+def _numbers(column: pa.Array | pa.ChunkedArray, of_null: int) -> Numbers:
+    filled = pc.fill_null(column, of_null) if column.null_count else column
+    return np.asarray(filled).astype(np.int64)
 
 
-def _foreign(tp: TopicPartition, plan: TaskPlan) -> StateMismatch:
-    listed = ", ".join(str(it.to_read) for it in plan.ranges) or "nothing"
+def _by_group(records: pa.Table, groups: Numbers) -> Iterable[tuple[pa.Table, int]]:
+    """Yields the records of each group in their order, and the number of one of them."""
+    if (groups == groups[0]).all():
+        # Most batches have records of one partition, and a sort copies them.
+        yield records, 0
+        return
+    is_small = groups.max() < 1 << 16
+    if is_small:
+        counted = np.flatnonzero(np.bincount(groups))
+        if len(counted) <= _MAX_FILTERS:
+            for group in counted:
+                mask = groups == group
+                yield records.filter(pa.array(mask)), int(mask.argmax())
+            return
+    # A task can have thousands of partitions: one sort costs less than a filter for each of them. NumPy sorts numbers of
+    # 16 bits in linear time.
+    order = np.argsort(groups.astype(np.uint16) if is_small else groups, kind="stable")
+    ordered, together = taken(records, order), groups[order]
+    firsts = np.flatnonzero(np.diff(together, prepend=-1))
+    for first, end in pairwise([*firsts.tolist(), len(together)]):
+        yield ordered.slice(first, end - first), int(order[first])
+
+
+def _foreign(tp: TopicPartition, plans: Mapping[TopicPartition, RangePlan]) -> StateMismatch:
+    ranges = listed(it.to_read for it in plans.values()) or "nothing"
     return StateMismatch(
-        f"{tp}: a record is not in the ranges of its task ({listed}).",
+        f"{tp}: a record is not in the ranges of its task ({ranges}).",
         remedy="Keep the columns 'topic', 'partition' and 'offset' as the source returns them, and do not repartition "
         "between the source and an operator with state.",
         topic=tp.topic,

@@ -26,7 +26,7 @@ from streamgroups_operators.joins.run import Input, JoinRun
 from streamgroups_operators.operator import State
 from streamgroups_operators.producer_time import PendingWatermarks
 from streamgroups_operators.store import NewState, StateStore
-from streamgroups_operators.task_states import by_range, part_reader, prefetch, stored_state
+from streamgroups_operators.task_states import by_range, part_reader, plans_of, prefetch, stored_state
 
 
 @dataclass(slots=True)
@@ -66,6 +66,7 @@ class JoinTaskStates:
     def __init__(self, operator: JoinOperator, plan: TaskPlan, store: StateStore) -> None:
         self._operator, self._plan, self._store = operator, plan, store
         self._ranges = {it.range.topic_partition: _Range(it) for it in plan.ranges}
+        self._plans = plans_of(plan)
         for tp in self._ranges:
             if operator.topics.partner(tp) not in self._ranges:
                 raise StateMismatch(
@@ -90,7 +91,7 @@ class JoinTaskStates:
         Raises:
             StateMismatch: if a record is not of a range of the task.
         """
-        for tp, behind, records in by_range(batch, None, self._plan):
+        for tp, behind, records in by_range(batch, None, self._plans):
             own_range = self._ranges[tp]
             if behind.num_rows:
                 own_range.behind.append(behind)
