@@ -14,7 +14,6 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import IO
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ _MANIFEST = b"streamgroups"
 _MAGIC, _MAGIC_BYTES = b"ARROW1", 8
 _TAIL = struct.Struct("<i6s")
 #: A message of Arrow begins with a mark and the size of its metadata.
-_MESSAGE = struct.Struct("<Ii")
+_MESSAGE, _MARK = struct.Struct("<Ii"), 0xFFFFFFFF
 #: A segment in the footer: its offset, the size of its metadata with the mark, and the size of its content.
 _BLOCK = struct.Struct("<qi4xq")
 _PART_BYTES = 1 << 20
@@ -276,15 +275,31 @@ def manifest_in(parts: Iterable[bytes]) -> str:
     >>> manifest_in([bytes(pack("{}", batch.schema, [batch]))])
     '{}'
     """
-    begin = b""
+    begin, end = bytearray(), _HEADER_BYTES + _MAGIC_BYTES + _MESSAGE.size
+    is_sized = False
     for part in parts:
         begin += part
         if len(begin) >= _HEADER_BYTES:
-            _parsed_header(begin[:_HEADER_BYTES])
-        with suppress(pa.ArrowException, OSError):
-            return _manifest_in(pa.ipc.open_stream(begin[_HEADER_BYTES + _MAGIC_BYTES :]).schema)
-    _parsed_header(begin[:_HEADER_BYTES])
+            _parsed_header(bytes(begin[:_HEADER_BYTES]))
+        if not is_sized and len(begin) >= end:
+            # Arrow parses the whole schema at each attempt, so the only attempt is behind its last byte.
+            end += _schema_bytes(begin[_HEADER_BYTES + _MAGIC_BYTES : end])
+            is_sized = True
+        if is_sized and len(begin) >= end:
+            try:
+                return _manifest_in(pa.ipc.open_stream(begin[_HEADER_BYTES + _MAGIC_BYTES : end]).schema)
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
+                raise _unreadable(e) from e
+    _parsed_header(bytes(begin[:_HEADER_BYTES]))
     raise ValueError("its content cannot be read (it ends within its manifest)")
+
+
+def _schema_bytes(message: bytes | bytearray) -> int:
+    """The size of the metadata of the first message of Arrow."""
+    mark, size = _MESSAGE.unpack(message)
+    if mark != _MARK or size < 0:
+        raise ValueError("its content cannot be read (it does not begin with a schema)")
+    return int(size)
 
 
 def segment_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgroups_operators.file_format import pack, repack, unpack
+from streamgroups_operators.file_format import manifest_in, pack, repack, unpack
 from unit_tests.examples import examples
 
 SCHEMA = pa.schema([("key", pa.string()), ("n", pa.int64()), ("list", pa.list_(pa.int32()))])
@@ -68,3 +69,32 @@ def test_C3_a_file_of_another_program_is_rejected() -> None:
     encoded = pa.record_batch({"key": pa.array(["a", "b", "a"]).dictionary_encode()})
     with pytest.raises(ValueError, match="its content cannot be read"):
         next(repack(BytesIO(pack("{}", encoded.schema, [encoded])), lambda _: "[]"))
+
+
+@given(st.text(max_size=400), st.integers(1, 700))
+def test_C3_the_manifest_is_read_from_parts_of_any_size(manifest: str, size: int) -> None:
+    packed = bytes(pack(manifest, SCHEMA, []))
+    assert manifest_in(packed[at : at + size] for at in range(0, len(packed), size)) == manifest
+
+
+def test_C3_a_large_manifest_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt after each part parses all parts before it: a manifest of 32 MB took half a minute."""
+    packed, parsed, open_stream = bytes(pack("x" * 100_000, SCHEMA, [])), 0, pa.ipc.open_stream
+
+    def counted(*args: Any) -> Any:
+        nonlocal parsed
+        parsed += 1
+        return open_stream(*args)
+
+    monkeypatch.setattr(pa.ipc, "open_stream", counted)
+    assert manifest_in(packed[at : at + 1_000] for at in range(0, len(packed), 1_000)) == "x" * 100_000
+    assert parsed == 1
+
+
+@given(st.integers(64, 600), st.integers(0, 255), st.integers(1, 700))
+def test_C3_a_damaged_manifest_has_no_other_error(at: int, byte: int, size: int) -> None:
+    packed = bytearray(pack("x" * 400, SCHEMA, []))
+    packed[at] = byte
+    for damaged in (packed, packed[:at]):
+        with suppress(ValueError):
+            manifest_in(bytes(damaged[first : first + size]) for first in range(0, len(damaged), size))
