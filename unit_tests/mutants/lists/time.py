@@ -281,8 +281,8 @@ MUTANTS = (
         "W19",
         "windows",
         "connectors/streamgroups_operators/task_states.py",
-        "records if len(values) == 1 else records.filter(pc.equal(records[column], value))",
-        "records",
+        "yield records.filter(pa.array(mask)), ",
+        "yield records, ",
         "a batch of several partitions is counted in each of them",
     ),
     Mutant(
