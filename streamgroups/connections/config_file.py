@@ -177,4 +177,5 @@ def _read_text(path: str) -> str:
         content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise OSError(0, f"larger than {_MAX_BYTES} bytes")
-    return content.decode("utf-8")
+    # Windows' editors begin a file with a byte order mark.
+    return content.decode("utf-8-sig")

@@ -430,6 +430,25 @@ def test_import_of_a_file_of_kafkas_tool(board: CommandLine, tmp_path: Path) -> 
     assert (missing.code, "nowhere.csv cannot be read: No such file or directory" in missing.err) == (2, True)
 
 
+def test_O1_a_byte_order_mark_belongs_to_no_group(board: CommandLine, tmp_path: Path) -> None:
+    file, whole = tmp_path / "excel.csv", tmp_path / "offsets.json"
+    file.write_text("board,flights,0,1\r\nboard,flights,1,3\r\n", encoding="utf-8-sig", newline="")
+    board("groups", "export", "board", "--file", str(whole))
+    whole.write_text(whole.read_text(), encoding="utf-8-sig")
+    assert board("groups", "import", str(file), "--execute").code == 0
+    assert (committed(board), committed(board, "\ufeffboard")) == ({P0: 1, P1: 3}, {})
+    assert board("groups", "import", str(whole), "--execute").code == 0
+    assert is_restored(board)
+
+
+def test_O1_groups_of_a_file_that_are_not_imported_are_named(board: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text("board,flights,0,1\nfares,flights,0,2\n")
+    result = board("groups", "import", str(file), "--group", "board", "--execute")
+    assert (result.code, committed(board), committed(board, "fares")) == (0, {P0: 1, P1: 6}, {})
+    assert f"Warning: {file} also contains offsets of 'fares'. --group leaves them out." in result.err
+
+
 def test_files_are_not_written_over(board: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "offsets.csv"
     file.write_text("mine")

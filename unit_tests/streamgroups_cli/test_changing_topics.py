@@ -155,6 +155,18 @@ def test_produce_with_keys(cli: CommandLine, writers: list[FakeWriter], tmp_path
     assert [(r.key, r.value) for r in writers[0].records] == [(b"BOS", b"late"), (b"NYC", b"\xff")]
 
 
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_byte_order_mark_belongs_to_no_record(
+    cli: CommandLine, writers: list[FakeWriter], type_in: Callable[[bytes], None], tmp_path: Path, is_file: bool
+) -> None:
+    file = tmp_path / "lines"
+    for line, options in ((b"a:1", ["--key-separator", ":"]), (b'{"key": "a", "value": "1"}', ["--json"])):
+        file.write_bytes(b"\xef\xbb\xbf" + line + b"\n" + line + b"\n")
+        type_in(file.read_bytes())
+        assert cli("topics", "produce", "flights", *([str(file)] if is_file else []), *options).code == 0
+        assert [(r.key, r.value) for r in writers[-1].records] == [(b"a", b"1")] * 2
+
+
 def test_produce_json(cli: CommandLine, writers: list[FakeWriter], type_in: Callable[[bytes], None]) -> None:
     type_in(b'{"key": "BOS", "value": {"delay": 5}, "partition": 1, "headers": {"a": "b"}}\n\n{"timestamp": 7}\n')
     assert (

@@ -68,6 +68,14 @@ def test_set_creates_and_changes_a_connection_and_keeps_comments(cli: CommandLin
     ]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_file(cli: CommandLine, config: Path) -> None:
+    assert cli("connections", "set", "prod", "-b", "kafka1:9092").code == 0
+    config.write_text(config.read_text(), encoding="utf-8-sig")
+    assert server(cli, "--context", "prod") == "kafka1:9092"
+    assert cli("connections", "set", "prod", "-b", "kafka2:9092").code == 0
+    assert server(cli, "--context", "prod") == "kafka2:9092"
+
+
 DOTTED = """# The clusters of the airline
 [connections]
 prod.type = "kafka"

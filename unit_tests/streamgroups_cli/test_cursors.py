@@ -279,7 +279,7 @@ def test_an_instance_receives_the_connection_settings(stream: CommandLine, insta
 
 def test_a_cursor_can_stay_in_a_file(stream: CommandLine, instances: Instances, tmp_path: Path) -> None:
     file = tmp_path / "cursor"
-    file.write_text(create(stream, *GROUP, "--no-commit-on-get") + "\n")
+    file.write_text(create(stream, *GROUP, "--no-commit-on-get") + "\n", encoding="utf-8-sig")
     at = f"@{file}"
     result = stream("cursors", "get", at, "-n", "1")
     assert (result.code, result.out, result.err) == (0, "1970-01-01T00:00:00.000Z flights-0@0 k m0\n", "")
@@ -356,7 +356,7 @@ def test_a_command_keeps_the_different_cursor_of_another_one_and_prints_its_own(
     stream: CommandLine, instances: Instances, tmp_path: Path, during: During, command: str
 ) -> None:
     file = tmp_path / "cursor"
-    file.write_text(create(stream, *GROUP, "--no-commit-on-get") + "\n")
+    file.write_text(create(stream, *GROUP, "--no-commit-on-get") + "\n", encoding="utf-8-sig")
     during(command, lambda: get(stream, f"@{file}", "-n", "2"))
     result = stream("cursors", command, f"@{file}")
     assert result.code == 0

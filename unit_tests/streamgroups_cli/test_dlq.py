@@ -465,9 +465,9 @@ def test_P5_repaired_values_are_sent(redrives: FakeRedrives, tmp_path: Path) -> 
 
 def test_P5_repaired_values_may_contain_separators_of_lines(redrives: FakeRedrives, tmp_path: Path) -> None:
     cli, file = redrives.cli, tmp_path / "letters.jsonl"
-    # Other tools write such characters as they are.
+    # Other tools write such characters as they are, and a byte order mark.
     lines = [json.dumps({"id": LETTERS[n].id, "value": f"{n}\u2028\x85"}, ensure_ascii=False) for n in (1, 3)]
-    file.write_bytes("\r\n".join([*lines, ""]).encode())
+    file.write_bytes("\r\n".join([*lines, ""]).encode("utf-8-sig"))
     assert cli("dlq", "redrive", DLQ, "--from-file", str(file), "--execute").code == 0
     assert sent(cli, "orders") == [b"1\xe2\x80\xa8\xc2\x85", b"3\xe2\x80\xa8\xc2\x85"]
 

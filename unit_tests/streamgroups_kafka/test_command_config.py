@@ -35,6 +35,11 @@ def test_a_file_for_kafkas_tools(file: Path) -> None:
     assert "hunter2" not in repr(config)
 
 
+def test_a_byte_order_mark_belongs_to_no_name(file: Path) -> None:
+    file.write_text("bootstrap.servers=other:1\n", encoding="utf-8-sig")
+    assert command_config(None, file).get("bootstrap.servers") == "other:1"
+
+
 def test_the_option_wins_over_the_file(file: Path) -> None:
     file.write_text("bootstrap.servers=other:1\n")
     assert command_config("broker:9092", file).get("bootstrap.servers") == "broker:9092"

@@ -181,7 +181,8 @@ def read_links(file: Path) -> Links:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        # Spreadsheets begin a file with a byte order mark, which would belong to the name of the first group.
+        return file.read_text(encoding="utf-8-sig")
     except OSError as e:
         raise InvalidOption(f"{file} cannot be read: {e.strerror}.", remedy="Use an offsets file.") from e
     except UnicodeDecodeError:

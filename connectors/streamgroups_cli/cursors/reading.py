@@ -149,7 +149,7 @@ def _path(text: str) -> Path:
 
 
 def _read_file(path: Path) -> str:
-    return path.read_text(encoding="utf-8").strip()
+    return path.read_text(encoding="utf-8-sig").strip()
 
 
 def _put_back(text: str, before: str, after: str) -> bool:

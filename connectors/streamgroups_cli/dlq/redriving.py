@@ -122,7 +122,7 @@ def _targets(queue: Queue, letters: Sequence[AnyLetter], redriven: Collection[st
 def _lines(file: Path) -> list[str]:
     try:
         # A text in JSON can contain other separators of lines, such as U+2028.
-        return file.read_text(encoding="utf-8").split("\n")
+        return file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as e:
         raise InvalidOption(
             f"{file} cannot be read: {e}.", remedy="Name a file that 'streamgroups dlq export' has written."

@@ -17,7 +17,7 @@ from streamgroups.errors import InvalidOption, UnknownGroup
 from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, Links, to_csv, to_json
 from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.monitoring.group_tables import see_groups
-from streamgroups.printable import printable
+from streamgroups.printable import listed, printable
 from streamgroups.times import utc
 from streamgroups_admin.groups.stored_files import read_links, read_offsets_file, write_new
 from streamgroups_cli.connection import Connect
@@ -198,6 +198,11 @@ def _imported(file: Path, group: str | None, scope: Mapping[str, frozenset[int] 
             )
         filed = {group: next(iter(filed.values()))}
     elif group is not None:
+        others = [it for it in filed if it != group]
+        if others:
+            print_message(
+                f"Warning: {file} also contains offsets of {listed(map(repr, others))}. --group leaves them out."
+            )
         filed = {group: filed[group]}
     together = {tp: it for of_group in filed.values() for tp, it in of_group.items()}
     chosen = offsets_in_scope(together, scope, source=str(file)).keys()

@@ -6,6 +6,7 @@ checked before the first one is written. Source: ``kafka-console-producer.sh``.
 
 from __future__ import annotations
 
+import codecs
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -102,6 +103,8 @@ def _records(
     partitions = len(target.partitions)
     for number, line in enumerate(lines, 1):
         where = f"{'Standard input' if file is None else file}, line {number}"
+        # The mark belongs to the file. In a key it would select another partition.
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         content = line.removesuffix(b"\n").removesuffix(b"\r")
         if json and not content.strip():
             continue

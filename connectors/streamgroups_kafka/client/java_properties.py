@@ -65,7 +65,7 @@ def read_properties(file: Path) -> dict[str, str]:
     import javaproperties
 
     try:
-        return javaproperties.loads(file.read_text(encoding="utf-8"))
+        return javaproperties.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as e:
         raise InvalidOption(
             f"{file} cannot be read: {e.strerror}.", remedy="Pass the path of a Java properties file."
