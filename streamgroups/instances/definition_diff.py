@@ -61,6 +61,7 @@ class Difference:
         is_running: whether the processor should run. A change restarts it.
         changes: the changed values.
         warnings: the consequences for its states, with the remedy.
+        is_outdated: whether its query has an earlier definition than the instance.
     """
 
     processor: str
@@ -68,6 +69,12 @@ class Difference:
     is_running: bool
     changes: tuple[Change, ...] = ()
     warnings: tuple[str, ...] = ()
+    is_outdated: bool = False
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether the processor restarts. An interrupted command has stored a definition without a request to restart."""
+        return self.is_running and (self.kind is Kind.CHANGED or (self.kind is Kind.UNCHANGED and self.is_outdated))
 
 
 def differences(state: InstanceState, definitions: Mapping[str, Definition]) -> tuple[Difference, ...]:
@@ -101,9 +108,15 @@ def _difference(state: InstanceState, name: str, before: Definition | None, afte
     if before is None:
         return Difference(name, Kind.ADDED, is_running)
     if before.document == after.document:
-        return Difference(name, Kind.UNCHANGED, is_running)
+        return Difference(name, Kind.UNCHANGED, is_running, is_outdated=_is_outdated(state, before))
     old, new = json.loads(before.document), json.loads(after.document)
     return Difference(name, Kind.CHANGED, is_running, tuple(_changes(old, new, "")), tuple(_warnings(old, new)))
+
+
+def _is_outdated(state: InstanceState, definition: Definition) -> bool:
+    """Whether a worker has observed another revision, for the current request. A later start reads the current one."""
+    seen = [state.current(it) for it in state.replicas(definition.processor)]
+    return any(it is not None and it.revision not in ("", definition.revision) for it in seen)
 
 
 def _changes(before: Any, after: Any, path: str) -> Iterator[Change]:

@@ -16,6 +16,7 @@ import pytest
 from streamgroups.errors import BrokerUnreachable, NotAuthorized, StateUnreachable
 from streamgroups.fakes.instance_log import FakeInstanceLog
 from streamgroups.instances.entries import (
+    Desired,
     Entry,
     Manager,
     Observation,
@@ -121,6 +122,25 @@ def test_apply_defines_and_restarts_only_what_has_changed(instance: Instance) ->
     ]
     assert found[1]["changes"] == [{"path": "steps[0].sql", "before": '"SELECT 1"', "after": '"SELECT 2"'}]
     assert {name: it.request for name, it in instance.state().desired.items()} == {"late": 2, "early": 1}
+
+
+def test_P2_an_interrupted_apply_is_continued(instance: Instance) -> None:
+    instance.declare("late")
+    instance.apply("--execute")
+    instance("processors", "start", "-i", "board", "late", "--wait", "0s")
+    instance.run_late()
+    seen = Observation(PLACED, Observed.RUNNING, 0, instance.state().definitions["late"].revision)
+    instance.write(seen)
+    assert "There is nothing to do." in instance.apply("--execute").err
+    instance.declare("late", "SELECT 2")
+    instance.apply("--execute")
+    # Only the definition is stored, and not the request to restart.
+    instance.write(Desired("late", True, 1))
+    (found,) = document(instance.apply("-o", "json"))["processors"]
+    assert (found["change"], found["outdated"], instance.state().desired["late"].request) == ("unchanged", True, 1)
+    assert "restarts; its query has an earlier definition" in instance.apply("--execute").out
+    assert instance.state().desired["late"].request == 2
+    assert "There is nothing to do." in instance.apply("--execute").err
 
 
 def test_apply_shows_the_recipe_for_changed_windows(instance: Instance) -> None:

@@ -56,7 +56,7 @@ def apply(
 ) -> None:
     """Define processors in an instance. A running processor whose definition changes is restarted.
 
-    New processors are not started: see 'streamgroups processors start'.
+    New processors are not started: see 'streamgroups processors start'. A repeated command completes an interrupted one.
 
     Exit code: 0, 2 for a file with a mistake, 3 if a running processor would be dropped.
     """
@@ -111,7 +111,7 @@ def _entries(
     for it in found:
         if it.kind in (Kind.ADDED, Kind.CHANGED):
             entries.append(given[it.processor])
-        if it.kind is Kind.CHANGED and it.is_running:
+        if it.is_restarted:
             entries.append(started(state, it.processor))
         if it.kind is Kind.MISSING and prune:
             entries += dropped(state, it.processor)
@@ -125,6 +125,7 @@ def _document(found: Sequence[Difference]) -> dict[str, Any]:
                 "processor": it.processor,
                 "change": it.kind.value,
                 "running": it.is_running,
+                "outdated": it.is_outdated,
                 "changes": [{"path": c.path, "before": c.before, "after": c.after} for c in it.changes],
                 "warnings": list(it.warnings),
             }
@@ -141,7 +142,7 @@ def _table(found: Sequence[Difference], *, prune: bool) -> Table:
             details = (
                 "no file declares it: it is dropped" if prune else "no file declares it: it stays; --prune drops it"
             )
-        elif it.kind is Kind.CHANGED and it.is_running:
-            details = f"restarts; {details}"
+        elif it.is_restarted:
+            details = f"restarts; {details or 'its query has an earlier definition'}"
         rows.append([it.processor, it.kind.value, "yes" if it.is_running else "no", details or None])
     return Table(_COLUMNS, rows)
