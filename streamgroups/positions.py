@@ -67,6 +67,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _PLAIN_DATE = re.compile(
     r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d(?:\d{3})?)?)?"
 )
+#: A date, and a time after it with or without an offset.
+_ISO = re.compile(
+    r"(\d{4}-\d\d-\d\d)"
+    r"(?:[Tt ]([01]\d|2[0-3])(?::(\d\d)(?::(\d\d)(?:[.,](\d+))?)?)?(?: ?(?:([Zz])|([+-]\d\d(?::?\d\d(?::?\d\d)?)?)))?)?",
+    re.ASCII,
+)
 #: Seconds have it from 2001 to 2286. As milliseconds these are times in the first four months of 1970.
 _SECONDS_LENGTH = 10
 _TIME_REMEDY = "Write it like 2026-01-31T12:00:00Z or as milliseconds since 1970-01-01T00:00:00Z."
@@ -108,7 +114,7 @@ class Positions:
 def parse_time_ms(text: str, *, option: str) -> int:
     """Parses a point in time: ISO 8601, or milliseconds since the epoch.
 
-    Without a time zone it is UTC, as in Kafka's tools. Seconds and dates without separators are rejected: see
+    Without a time zone it is UTC, as in Kafka's tools. A date without a time is midnight UTC, and has no zone. Seconds and dates without separators are rejected: see
     :func:`check_time_ms`.
 
     Args:
@@ -139,8 +145,7 @@ def parse_time_ms(text: str, *, option: str) -> int:
             )
         return check_time_ms(int(stripped), option=option)
     try:
-        # Python 3.10 does not parse the Z of ISO 8601.
-        time = datetime.fromisoformat(stripped[:-1] + "+00:00" if stripped[-1:] in "zZ" else stripped)
+        time = datetime.fromisoformat(_uniform(stripped))
     except ValueError:
         raise InvalidOption(f"Option '{option}' is '{text}', which is not a time.", remedy=_TIME_REMEDY) from None
     if time.tzinfo is None:
@@ -151,6 +156,28 @@ def parse_time_ms(text: str, *, option: str) -> int:
     if time_ms < 0:
         raise InvalidOption(f"Option '{option}' is '{text}', which is before 1970.", remedy=_TIME_REMEDY)
     return time_ms
+
+
+def _uniform(text: str) -> str:
+    """Returns a time in the one form that all releases of Python parse alike.
+
+    Their ``fromisoformat`` accepts any separator, so it reads the offset of ``2026-01-31+02:00`` as a time of day.
+
+    Raises:
+        ValueError: if the text has no form of ISO 8601 that names a date.
+
+    >>> _uniform("2026-01-31 05:00Z"), _uniform("2026-01-31T05:00:00.1234567-0530")
+    ('2026-01-31T05:00:00.000000+00:00', '2026-01-31T05:00:00.123456-05:30')
+    """
+    found = _ISO.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    date, hour, minute, second, fraction, utc_name, offset = found.groups()
+    time = f"{date}T{hour or '00'}:{minute or '00'}:{second or '00'}.{(fraction or '')[:6]:0<6}"
+    if offset is None:
+        return f"{time}+00:00" if utc_name else time
+    sign, digits = offset[0], offset[1:].replace(":", "")
+    return f"{time}{sign}{':'.join(digits[i : i + 2] for i in range(0, len(digits), 2))}{':00' if len(digits) == 2 else ''}"
 
 
 def check_time_ms(time_ms: int, *, option: str, of: str = "") -> int:

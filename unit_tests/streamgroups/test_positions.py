@@ -72,6 +72,39 @@ def test_utc_can_be_written_in_several_ways(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "after_midnight_ms"),
+    [
+        ("2026-01-31", 0),
+        ("2026-01-31T05", 5 * 3_600_000),
+        ("2026-01-31 05:00", 5 * 3_600_000),
+        ("2026-01-31t05:00:00.1z", 5 * 3_600_000 + 100),
+        ("2026-01-31T05:00:00,1234567+02", 3 * 3_600_000 + 123),
+        ("2026-01-31T05:00:00.12-0530", 10 * 3_600_000 + 1_800_120),
+        ("2026-01-31T05:00:00+05:00:01", -1_000),
+        # date +"%F %T %z"
+        ("2026-01-31 05:00:00 +0200", 3 * 3_600_000),
+    ],
+)
+def test_all_releases_of_python_accept_the_same_times(text: str, after_midnight_ms: int) -> None:
+    assert parse_time_ms(text, option="startingTimestamp") == 1_769_817_600_000 + after_midnight_ms
+
+
+# The parser of each release of Python accepts other ones of these: it reads the offset of a date as a time of day.
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("2026-01-31+02:00", "2026-01-31+0200", "2026-01-31+02", "2026-01-31-05:00", "2026-01-31Z"),
+        *("2026-01-31U05:00", "2026-01-31T", "2026-01-31T0500", "20260131T05", "2026-W05-6", "2026-01-31T24:00"),
+        *("2026-01-31T05:00  +02:00", "2026-01-31T05:00:60Z", "2026-02-31", "2026-01-31T05:00:00.", "\u0662026-01-31"),
+        "2026-01-31T05:00+24:00",
+    ],
+)
+def test_a_time_of_another_form_is_rejected(text: str) -> None:
+    with pytest.raises(InvalidOption, match="which is not a time"):
+        parse_time_ms(text, option="startingTimestamp")
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("", "is not a time"),
