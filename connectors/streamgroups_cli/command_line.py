@@ -21,7 +21,7 @@ from streamgroups._version import __version__
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.extras import explained
 from streamgroups.printable import printable
-from streamgroups_cli.exits import ExitCode, exit_code
+from streamgroups_cli.exits import ExitCode, Interrupted, exit_code
 from streamgroups_cli.lazy_commands import lazy_app
 from streamgroups_cli.output import SCHEMA_VERSION, is_json_requested, json_text
 
@@ -79,6 +79,11 @@ def run() -> None:
             sys.exit(app(standalone_mode=False))
     except StreamGroupsError as e:
         error = e
+    except Interrupted as e:
+        # The message of the command precedes it.
+        if as_json:
+            print(_as_json(e.error), file=sys.stderr)
+        sys.exit(ExitCode.INTERRUPTED)
     except typer.Abort:
         error = StreamGroupsError("The command was interrupted.")
     except Exception as e:
@@ -91,9 +96,12 @@ def run() -> None:
             usage.show()
             sys.exit(ExitCode.USAGE)
         error = found or InvalidOption(usage.format_message(), remedy="See --help.")
-    text = json_text({"schema_version": SCHEMA_VERSION, "error": error.document}) if as_json else f"Error: {error}"
-    print(text, file=sys.stderr)
+    print(_as_json(error) if as_json else f"Error: {error}", file=sys.stderr)
     sys.exit(exit_code(error))
+
+
+def _as_json(error: StreamGroupsError) -> str:
+    return json_text({"schema_version": SCHEMA_VERSION, "error": error.document})
 
 
 @contextmanager

@@ -36,6 +36,23 @@ class ExitCode(IntEnum):
     PARTLY_DONE = 4
     #: An audit has found missing or double ranges.
     FINDINGS = 5
+    #: Ctrl-C has ended the command: 128 and the number of SIGINT, as in a shell.
+    INTERRUPTED = 130
+
+
+class Interrupted(Exception):
+    """Ctrl-C has ended a command.
+
+    Args:
+        interrupt: the exception of Ctrl-C. If it has an error as its cause, this is the error of the command.
+    """
+
+    def __init__(self, interrupt: KeyboardInterrupt) -> None:
+        super().__init__(*interrupt.args)
+        cause = interrupt.__cause__
+        self.error = (
+            cause if isinstance(cause, StreamGroupsError) else StreamGroupsError("The command was interrupted.")
+        )
 
 
 def exit_code(error: StreamGroupsError) -> ExitCode:

@@ -15,6 +15,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from streamgroups_cli.exits import Interrupted
+
 
 def lazy_app(help_: str, places: Mapping[str, str], **settings: Any) -> typer.Typer:
     """Returns a group of commands.
@@ -35,6 +37,13 @@ def lazy_app(help_: str, places: Mapping[str, str], **settings: Any) -> typer.Ty
             super().__init__(**attributes)
             # Typer fills a dict of its own; this one imports its commands itself.
             self.commands = _Commands(places)  # type: ignore[assignment]
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt as e:
+                # Typer would replace it by an exit without the error.
+                raise Interrupted(e) from e
 
     # Typer treats an app with a callback as a group.
     settings.setdefault("callback", lambda: None)

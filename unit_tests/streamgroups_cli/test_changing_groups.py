@@ -292,6 +292,23 @@ def test_O2_ctrl_c_in_the_middle_names_the_rest(board: CommandLine, monkeypatch:
     assert is_restored(board)
 
 
+def test_O2_ctrl_c_with_json_is_the_error_of_a_partial_change(
+    board: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changing, "PARTITIONS_PER_COMMIT", 1)
+    changes = iter([None, KeyboardInterrupt()])
+
+    def interrupt() -> None:
+        if (interrupted := next(changes, None)) is not None:
+            raise interrupted
+
+    board.admin.before_change = interrupt
+    result = board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute", "-o", "json")
+    error = json.loads(result.err.splitlines()[-1])["error"]
+    assert (result.code, error["code"]) == (130, "partly_done")
+    assert error["message"].startswith("1 of 2 partitions were moved. Not moved: flights-1 of group 'board'.")
+
+
 def test_O2_a_rest_that_cannot_be_written_is_named(board: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk can be full. It must not hide that some partitions were changed."""
 

@@ -211,6 +211,27 @@ def test_an_invalid_line_of_standard_input_ends_it(
     assert "line 1: partition 2 of topic 'flights' does not exist. It has 2 partitions, from 0." in rejected.err
 
 
+def test_O2_ctrl_c_reports_the_written_records(
+    cli: CommandLine, writers: list[FakeWriter], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write = FakeWriter.write
+
+    def interrupt(writer: FakeWriter, record: NewRecord) -> None:
+        if record.value == b"NYC":
+            raise KeyboardInterrupt
+        write(writer, record)
+
+    monkeypatch.setattr(FakeWriter, "write", interrupt)
+    file = tmp_path / "lines"
+    file.write_text("BOS\nNYC\nLAX\n")
+    result = cli("topics", "produce", "flights", str(file))
+    assert (result.code, len(writers[0].records)) == (130, 1)
+    assert result.err == (
+        "1 record was written to 'flights' (by partition: 0: 1). The command was interrupted. "
+        "A repeated input writes the first records again.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

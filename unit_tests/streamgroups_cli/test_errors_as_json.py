@@ -80,6 +80,19 @@ def test_an_error_is_one_object_on_standard_error(
     assert document["error"]["message"].rstrip(".") in " ".join(as_text.err.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("arguments", [["groups", "list"], ["topics", "create", "flights"]])
+def test_O2_ctrl_c_is_one_object_on_standard_error(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.cluster, "check_reachable", interrupt)
+    as_text, as_json = cli(*arguments), cli(*arguments, *JSON)
+    assert (as_text.code, as_text.err, as_json.code) == (130, "", 130)
+    assert json.loads(as_json.err)["error"]["message"] == "The command was interrupted."
+
+
 def test_a_result_is_the_same_whether_errors_are_json() -> None:
     assert not is_json_requested(["groups", "list", "-o", "yaml", "json"])
     assert all(

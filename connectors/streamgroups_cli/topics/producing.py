@@ -128,13 +128,14 @@ def _paced(records: Iterator[NewRecord], rate: float | None) -> Iterator[NewReco
 
 def _write(writer: RecordProducer, topic: str, records: Iterator[NewRecord]) -> None:
     error: StreamGroupsError | None = None
+    is_interrupted = False
     try:
         for record in records:
             writer.write(record)
     except StreamGroupsError as e:
         error = e
     except KeyboardInterrupt:
-        pass
+        is_interrupted = True
     try:
         writer.flush()
     except StreamGroupsError as e:
@@ -149,7 +150,14 @@ def _write(writer: RecordProducer, topic: str, records: Iterator[NewRecord]) -> 
             topic=topic,
         )
     each = ", ".join(f"{partition}: {n}" for partition, n in sorted(writer.written.items()))
-    print_message(f"{_counted(count)} written to '{topic}'{f' (by partition: {each})' if each else ''}.")
+    written = f"{_counted(count)} written to '{topic}'{f' (by partition: {each})' if each else ''}."
+    if is_interrupted:
+        what = f"{written} The command was interrupted."
+        remedy = "A repeated input writes the first records again."
+        ended = PartlyDone(what, remedy=remedy, topic=topic) if count else StreamGroupsError(what, topic=topic)
+        print_message(str(ended))
+        raise KeyboardInterrupt(str(ended)) from ended
+    print_message(written)
 
 
 def _counted(count: int) -> str:
