@@ -15,6 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from streamgroups_cli.empty_values import reject_empty
 from streamgroups_cli.exits import Interrupted
 
 
@@ -75,4 +76,6 @@ def _command(name: str, place: str) -> Any:
         holder.add_typer(found, name=name)
     else:
         holder.command(name)(found)
-    return typer.main.get_group(holder).commands[name]
+    command = typer.main.get_group(holder).commands[name]
+    reject_empty(command)
+    return command

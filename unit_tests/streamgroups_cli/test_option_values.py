@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Iterator
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,33 @@ def test_an_invalid_value(cli: CommandLine, command: list[str], option: str) -> 
 def test_the_value_and_the_allowed_ones_are_named(cli: CommandLine, arguments: list[str], message: str) -> None:
     result = cli(*arguments)
     assert (result.code, result.err.startswith(f"Error: Option {message}")) == (2, True), result.err
+
+
+def texts() -> Iterator[tuple[list[str], str]]:
+    """The command, with its required arguments, and the name of each option or argument that is a text or a path."""
+    for path, command in below(typer.main.get_command(app), []):
+        declared = inspect.signature(command.callback, eval_str=True).parameters
+        required = ["a" for it in command.params if it.required and not it.opts[0].startswith("-")]
+        for param in command.params:
+            found = declared.get(param.name)
+            if found is None or not {str, Path} & set(_types(found.annotation)):
+                continue
+            others = [it for it in command.params if it.required and it.opts[0].startswith("-") and it is not param]
+            required_options = [word for it in others for word in (max(it.opts, key=len), "a")]
+            if param.opts[0].startswith("-"):
+                given = [*required_options, max(param.opts, key=len), ""]
+                yield [*path, *required, *given], f"Option '{max(param.opts, key=len)}'"
+            elif param is next(it for it in command.params if not it.opts[0].startswith("-")):
+                yield [*path, "", *required[1:], *required_options], f"Argument {param.metavar}"
+
+
+TEXTS = list(texts())
+
+
+@pytest.mark.parametrize(("command", "name"), TEXTS, ids=[" ".join(c) for c, _ in TEXTS])
+def test_O2_an_empty_value_selects_nothing_else(cli: CommandLine, command: list[str], name: str) -> None:
+    result = cli(*command)
+    assert (result.code, result.out, result.err.startswith(f"Error: {name} is empty. Set a value")) == (2, "", True)
 
 
 def test_a_setting_of_the_command_line_is_given_once(cli: CommandLine) -> None:

@@ -107,7 +107,7 @@ def target_of(
     Raises:
         InvalidOption: if they contradict each other, or the location is missing.
     """
-    group_id = group or record.group_id
+    group_id = record.group_id if group is None else group
     names = operators.names([it.name for it in record.operators])
     if is_metadata_group(group_id):
         raise InvalidOption(f"'{group_id}' is a metadata group.", remedy="Name the group itself.")
