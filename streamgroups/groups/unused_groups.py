@@ -44,26 +44,34 @@ class Verdict:
     Args:
         is_unused: whether it can be deleted.
         reason: a few words for operators.
+        depends_on_clock: whether only the clock of this machine makes it unused.
     """
 
     is_unused: bool
     reason: str
+    depends_on_clock: bool = False
 
 
-def judge(use: GroupUse, older_than_ms: int, now_ms: int) -> Verdict:
+def judge(use: GroupUse, older_than_ms: int, now_ms: int, newest_ms: int | None = None) -> Verdict:
     """Returns whether a group is unused. Whatever is unknown counts as use.
+
+    Kafka has no request for the time of a broker. The newest record of :data:`OFFSETS_TOPIC` is a lower limit of it, and
+    the clock of an operator can be ahead.
 
     Args:
         use: what is known about the group.
         older_than_ms: the time without use after which a group is unused.
-        now_ms: milliseconds since the epoch.
+        now_ms: milliseconds since the epoch, by the clock of this machine.
+        newest_ms: the time of the newest record, which a broker has written; ``None`` to trust the clock.
 
     >>> judge(GroupUse("Empty", last_used_ms=0), 86_400_000, now_ms=172_800_000)
-    Verdict(is_unused=True, reason='last used 2d ago')
+    Verdict(is_unused=True, reason='last used 2d ago', depends_on_clock=False)
     >>> judge(GroupUse("Stable", last_used_ms=0), 86_400_000, now_ms=172_800_000)
-    Verdict(is_unused=False, reason='it is Stable')
+    Verdict(is_unused=False, reason='it is Stable', depends_on_clock=False)
     >>> judge(GroupUse("Empty"), 86_400_000, now_ms=172_800_000)
-    Verdict(is_unused=False, reason='the time of its last use is unknown')
+    Verdict(is_unused=False, reason='the time of its last use is unknown', depends_on_clock=False)
+    >>> judge(GroupUse("Empty", last_used_ms=0), 86_400_000, now_ms=172_800_000, newest_ms=60_000).depends_on_clock
+    True
     """
     if use.state not in INACTIVE_STATES:
         return Verdict(False, f"it is {use.state}" if use.state else "its state is unknown")
@@ -75,7 +83,10 @@ def judge(use: GroupUse, older_than_ms: int, now_ms: int) -> Verdict:
         return Verdict(False, "the time of its last use is unknown")
     age_ms = max(0, now_ms - use.last_used_ms)
     gone = "" if use.missing_owner is None else f"group '{use.missing_owner}' does not exist, "
-    return Verdict(age_ms > older_than_ms, f"{gone}last used {duration(age_ms)} ago")
+    reason = f"{gone}last used {duration(age_ms)} ago"
+    if age_ms > older_than_ms and newest_ms is not None and newest_ms - use.last_used_ms <= older_than_ms:
+        return Verdict(False, f"{reason} by the clock of this machine only", depends_on_clock=True)
+    return Verdict(age_ms > older_than_ms, reason)
 
 
 def with_unknown_use(names: Mapping[str, Iterable[str]], unknown: Collection[int], partitions: int) -> set[str]:

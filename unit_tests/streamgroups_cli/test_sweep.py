@@ -26,6 +26,9 @@ def cli(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Co
     cli.clock.now_ms = NOW_MS
     cli.cluster.create_topic("flights")
     cli.cluster.create_topic(OFFSETS_TOPIC, 3)
+    # The other groups of the cluster commit.
+    for number in range(3):
+        cli.cluster.produce(TopicPartition(OFFSETS_TOPIC, number), key=b"", timestamp_ms=NOW_MS)
     return cli
 
 
@@ -54,6 +57,20 @@ def test_a_name_with_the_suffixes_of_two_metadata_groups_is_a_group_as_others(cl
     used(cli, "odd.streamgroups.gaps.streamgroups.resets", 40)
     used(cli, "old", 40)
     assert swept(cli)["old"][0] == "delete"
+
+
+def test_O2_a_clock_that_is_ahead_deletes_no_group(cli: CommandLine) -> None:
+    used(cli, "billing", 0)
+    used(cli, "old", 40)
+    cli.clock.now_ms += 8 * DAY_MS
+    result = cli("groups", "sweep", "--execute")
+    assert (result.code, existing(cli)) == (0, {"billing"})
+    assert "billing  keep    last used 8d ago by the clock of this machine only" in result.out
+    assert (
+        "The clock of this machine is 8d after the newest record of __consumer_offsets. Groups are kept whose time without use "
+        "depends on it. Check the clock with: date -u. If it is right, use --trust-clock." in result.err
+    )
+    assert swept(cli, "--trust-clock")["billing"] == ("delete", "last used 8d ago")
 
 
 def existing(cli: CommandLine) -> set[str]:

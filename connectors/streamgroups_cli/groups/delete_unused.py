@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from streamgroups.acls import grant
 from streamgroups.coordination.reset_protocol import group_of, is_metadata_group, metadata_groups_of
-from streamgroups.durations import parse_duration_ms
+from streamgroups.durations import duration, parse_duration_ms
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.deletion import HIDDEN_OFFSETS, without_offsets
 from streamgroups.groups.description import INACTIVE_STATES, GroupListing
@@ -53,23 +54,52 @@ def sweep(
         str,
         typer.Option("--older-than", metavar="DURATION", help="The time without use after which a group is unused."),
     ] = "7d",
+    trust_clock: Annotated[
+        bool,
+        typer.Option(
+            "--trust-clock", help="Trust the clock of this machine, if no group has committed for a long time."
+        ),
+    ] = False,
 ) -> None:
     """Find groups without members and recent commits, and delete them. Groups with members are kept."""
     older_than_ms = parse_duration_ms(older_than, option="--older-than")
     with connect() as cluster:
         listed = list_all(cluster.groups, every_type=True, internal=True)
-        verdicts = _verdicts(listed, _last_used_ms(cluster, listed), older_than_ms, cluster.now_ms())
+        uses, now_ms = _uses(cluster, listed), cluster.now_ms()
+        verdicts = _verdicts(listed, uses, older_than_ms, now_ms, trust_clock=trust_clock)
         unused = [group for group, verdict in verdicts.items() if verdict.is_unused]
         rows: list[Sequence[Cell]] = [
             [group, "delete" if verdict.is_unused else "keep", verdict.reason] for group, verdict in verdicts.items()
         ]
         emit_rows(change.output, "groups", Table(_COLUMNS, rows), dry_run=not change.execute)
+        if any(it.depends_on_clock for it in verdicts.values()):
+            print_message(_clock_differs(now_ms - uses.newest_ms))
         if unused:
             print_message(HIDDEN_OFFSETS)
         if not unused or not change.execute:
             print_message(ONLY_A_PLAN if unused else "There is nothing to delete.")
             return
         _delete(cluster, unused, {it.group_id for it in listed}, change)
+
+
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """The times of records in ``__consumer_offsets``.
+
+    Args:
+        by_group: the last use of each group.
+        newest_ms: the newest record of all groups; 0 without one.
+    """
+
+    by_group: Mapping[str, int]
+    newest_ms: int = 0
+
+
+def _clock_differs(ahead_ms: int) -> str:
+    return (
+        f"The clock of this machine is {duration(ahead_ms)} after the newest record of {OFFSETS_TOPIC}. Groups are kept whose "
+        "time without use depends on it. Check the clock with: date -u. If it is right, use --trust-clock."
+    )
 
 
 def _delete(cluster: Cluster, unused: Sequence[str], listed: Collection[str], change: ApplyOptions) -> None:
@@ -110,7 +140,7 @@ def _names(group_ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _verdicts(
-    listed: Iterable[GroupListing], last_used_ms: Mapping[str, int], older_than_ms: int, now_ms: int
+    listed: Iterable[GroupListing], uses: _Uses, older_than_ms: int, now_ms: int, *, trust_clock: bool
 ) -> dict[str, Verdict]:
     """Judges each group. A metadata group has the fate of its group, and is judged only if that does not exist."""
     by_name = {it.group_id: it for it in listed}
@@ -119,32 +149,36 @@ def _verdicts(
         owner = group_of(name) if is_metadata_group(name) else None
         if owner in by_name:
             continue
-        use = GroupUse(it.state, it.type, it.protocol_type, last_used_ms.get(group_of(name)), owner)
-        found[name] = judge(use, older_than_ms, now_ms)
+        use = GroupUse(it.state, it.type, it.protocol_type, uses.by_group.get(group_of(name)), owner)
+        found[name] = judge(use, older_than_ms, now_ms, None if trust_clock else uses.newest_ms)
     return found
 
 
-def _last_used_ms(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str, int]:
+def _uses(cluster: Cluster, listed: Iterable[GroupListing]) -> _Uses:
     """Returns when each group without members was last used, itself or by its metadata groups.
 
-    A record of a group is written when an offset is committed, and when its members change.
+    A record of a group is written when an offset is committed, and when its members change. Of partitions without such a
+    group only the last offset is read, for the newest time.
     """
     idle = {it.group_id for it in listed if it.state in INACTIVE_STATES}
     found: dict[str, int] = {}
+    newest_ms = 0
     try:
         topic = cluster.topics.describe_topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC)
         if topic is None or not idle:
-            return found
+            return _Uses(found)
         count, names_of = len(topic.partitions), _names(idle)
-        numbers = {name: partition_of_group(name, count) for of in names_of.values() for name in of}
         own = {partition_of_group(group, count) for group in idle}
-        bounds = cluster.topics.bounds({TopicPartition(OFFSETS_TOPIC, number) for number in {*numbers.values(), *own}})
+        bounds = cluster.topics.bounds({TopicPartition(OFFSETS_TOPIC, number) for number in range(count)})
         unknown = {tp.partition for tp, it in bounds.items() if not isinstance(it, Bounds)}
         # A name can have the suffixes of several metadata groups.
-        read = own - unknown
-        known = {tp: it for tp, it in bounds.items() if tp.partition in read and isinstance(it, Bounds)}
-        starts = {tp: it.beginning_offset for tp, it in known.items()}
+        known = {tp: it for tp, it in bounds.items() if isinstance(it, Bounds)}
+        starts = {
+            tp: it.beginning_offset if tp.partition in own else max(it.beginning_offset, it.end_offset - 1)
+            for tp, it in known.items()
+        }
         for record in cluster.topics.read(starts, {tp: it.end_offset for tp, it in known.items()}):
+            newest_ms = max(newest_ms, record.timestamp_ms or 0)
             group = group_in_key(record.key)
             if group in idle and record.timestamp_ms is not None:
                 owner = group_of(group)
@@ -153,11 +187,11 @@ def _last_used_ms(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str,
         print_message(
             f"The times of the last commits are unknown, so groups are kept. They need Read on {OFFSETS_TOPIC}. {e}"
         )
-        return {}
+        return _Uses({})
     kept = with_unknown_use(names_of, unknown, count)
     if kept:
         print_message(
             f"Partitions of {OFFSETS_TOPIC} are not available, such as {min(unknown)}. The groups that they store are kept: "
             "try again later."
         )
-    return {owner: time_ms for owner, time_ms in found.items() if owner not in kept}
+    return _Uses({owner: time_ms for owner, time_ms in found.items() if owner not in kept}, newest_ms)
