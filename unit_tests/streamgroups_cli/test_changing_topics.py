@@ -106,6 +106,38 @@ def test_O2_no_topic_is_created_after_an_error_of_the_connection(cli: CommandLin
     assert "Created: 'a'. Not created: 'b', 'c'. No broker responded. Then repeat the command for: b c." in result.err
 
 
+class Raced(FakeAdmin):
+    """Another operator creates topic ``b`` between the check and the creation."""
+
+    def create_topic(self, name: str, *numbers: Any, **settings: Any) -> bool:
+        if name == "b" and name not in dict(self.cluster.topics()):
+            self.cluster.create_topic("b", 4)
+        return super().create_topic(name, *numbers, **settings)
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__(cluster)
+        self.cluster = cluster
+
+
+@pytest.mark.parametrize("option", [[], ["--if-not-exists"]])
+def test_O2_a_topic_of_another_operator_is_checked_as_an_existing_one(cli: CommandLine, option: list[str]) -> None:
+    cli.admin = Raced(cli.cluster)
+    alone = cli("topics", "create", "b", "--partitions", "8", *option)
+    assert (alone.code, alone.out) == (3, "")
+    assert "Error: Topic 'b' exists already, with 4 partitions and 1 replica" in alone.err
+    cli.cluster.delete_topic("b")
+    partly = cli("topics", "create", "a", "b", "--partitions", "8", *option)
+    assert (partly.code, "b               4         1  failed" in partly.out) == (4, True)
+    assert "Created: 'a'. Not created: 'b'. Topic 'b' exists already, with 4 partitions and 1 replica" in partly.err
+    assert "Nothing was changed" not in partly.err
+
+
+def test_O2_a_topic_of_another_operator_is_accepted_with_the_same_numbers(cli: CommandLine) -> None:
+    cli.admin = Raced(cli.cluster)
+    result = cli("topics", "create", "a", "b", "--partitions", "4", "--if-not-exists", "-o", "json")
+    assert (result.code, [it["result"] for it in json.loads(result.out)["topics"]]) == (0, ["created", "exists"])
+
+
 def test_an_existing_topic_is_explained_before_any_is_created(cli: CommandLine) -> None:
     cli.cluster.create_topic("flights", 2)
     rejected = cli("topics", "create", "airports", "flights", "--partitions", "4")

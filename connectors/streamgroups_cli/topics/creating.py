@@ -7,6 +7,7 @@ of partitions limits the number of members of a group. Source: ``kafka-topics.sh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -58,11 +59,15 @@ def create(
     settings = dict(name_values("--config", config, example="retention.ms=3600000"))
     with connect() as cluster:
         existing = cluster.topics.describe_topics(names)
-        _check(existing, partitions, replication_factor, settings, accepts=if_not_exists)
+        requested = _Requested(partitions, replication_factor, settings, if_not_exists)
+        for name in existing:
+            if rejection := requested.rejection(name, existing.get(name)):
+                raise rejection.with_text(f"{rejection.what} Nothing was changed.", rejection.remedy)
         created, failures = _create(
             [name for name in names if name not in existing],
             lambda name: cluster.topics.create_topic(name, partitions, replication_factor, settings),
         )
+        failures |= _raced(cluster, [it for it in names if it not in {*existing, *created, *failures}], requested)
         if failures and not created:
             raise next(iter(failures.values()))
         rows = _rows(cluster, names, created, failures)
@@ -98,40 +103,55 @@ def _partly(created: Sequence[str], failures: Mapping[str, StreamGroupsError]) -
     )
 
 
-def _check(
-    existing: Mapping[str, TopicDescription],
-    partitions: int | None,
-    replication_factor: int | None,
-    settings: Mapping[str, str],
-    *,
-    accepts: bool,
-) -> None:
-    """Rejects existing topics before any is created.
+@dataclass(frozen=True, slots=True)
+class _Requested:
+    """The options of the command.
 
-    Raises:
-        GroupRejected: if a topic exists and that is not accepted, or it has other numbers than requested.
+    Args:
+        partitions: the number of partitions; ``None`` for that of the brokers.
+        replication_factor: the number of replicas; ``None`` for that of the brokers.
+        settings: the settings of the topics.
+        accepts_existing: whether a topic with these numbers may exist.
     """
-    for name, topic in existing.items():
+
+    partitions: int | None
+    replication_factor: int | None
+    settings: Mapping[str, str]
+    accepts_existing: bool
+
+    def rejection(self, name: str, topic: TopicDescription | None) -> GroupRejected | None:
+        """Returns why an existing topic is rejected; ``None`` if it is accepted.
+
+        Args:
+            name: its name.
+            topic: its description; ``None`` if the brokers do not list it yet.
+        """
+        if topic is None:
+            return GroupRejected(f"Topic '{name}' exists already.", remedy="Repeat the command.", topic=name)
         count, replicas = len(topic.partitions), _replicas(topic)
         has = f"Topic '{name}' exists already, with {_counted(count, 'partition')} and {_counted(replicas, 'replica')}"
-        if not accepts:
-            raise GroupRejected(
-                f"{has}. Nothing was changed.",
-                remedy="Use another name, or accept it with --if-not-exists.",
-                topic=name,
-            )
-        if partitions not in (None, count) or replication_factor not in (None, replicas):
-            raise GroupRejected(
-                f"{has}, which differ from the options. Nothing was changed.",
-                remedy="Use its numbers, or another name. kafka-topics.sh --alter adds partitions.",
-                topic=name,
-            )
-        if settings:
-            raise GroupRejected(
-                f"{has}. Its settings are not compared with --config. Nothing was changed.",
-                remedy="Omit --config, or use another name. kafka-configs.sh changes settings of a topic.",
-                topic=name,
-            )
+        if not self.accepts_existing:
+            remedy = "Use another name, or accept it with --if-not-exists."
+            return GroupRejected(f"{has}.", remedy=remedy, topic=name)
+        if self.partitions not in (None, count) or self.replication_factor not in (None, replicas):
+            remedy = "Use its numbers, or another name. kafka-topics.sh --alter adds partitions."
+            return GroupRejected(f"{has}, which differ from the options.", remedy=remedy, topic=name)
+        if self.settings:
+            remedy = "Omit --config, or use another name. kafka-configs.sh changes settings of a topic."
+            return GroupRejected(f"{has}. Its settings are not compared with --config.", remedy=remedy, topic=name)
+        return None
+
+
+def _raced(cluster: Cluster, names: Sequence[str], requested: _Requested) -> dict[str, StreamGroupsError]:
+    """Checks the topics that another operator has created since the first check. Returns the rejected ones."""
+    if not names:
+        return {}
+    try:
+        described = cluster.topics.describe_topics(names)
+    except StreamGroupsError as e:
+        return dict.fromkeys(names, e)
+    found = {name: requested.rejection(name, described.get(name)) for name in names}
+    return {name: it for name, it in found.items() if it is not None}
 
 
 def _rows(
