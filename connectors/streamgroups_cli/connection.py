@@ -12,16 +12,16 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from streamgroups.connections.config_file import load_connections
 from streamgroups.connections.variants import KafkaConnection
 from streamgroups.contexts import Choice, choose
-from streamgroups.durations import parse_duration_ms
+from streamgroups.durations import duration, parse_duration_ms
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.option_values import folded, without_prefix
 from streamgroups_admin.cluster import Cluster, connected
@@ -30,10 +30,12 @@ from streamgroups_cli.output import print_message
 
 _OBJECTS_PER_COLLECTION = 200_000
 _MIN_TIMEOUT_MS = 100
+#: librdkafka rejects a longer timeout of an administrative request.
+_MAX_TIMEOUT_MS = 3_600_000
 #: The minimum interval between two polls.
 _MIN_INTERVAL_MS = 100
 
-_SERVERS = "bootstrap.servers"
+_SERVERS, _ISOLATION = "bootstrap.servers", "isolation.level"
 #: The environment variables. The command line is stronger.
 _CONTEXT_VARIABLE, _BOOTSTRAP_VARIABLE = "STREAMGROUPS_CONTEXT", "STREAMGROUPS_BOOTSTRAP_SERVER"
 _SETTINGS_HELP = "A client setting by its Java or librdkafka name; repeatable. Overrides the file."
@@ -166,6 +168,16 @@ class Connect(ClusterOptions):
             raise as_in_a_file(e) from None
 
 
+_Connect = TypeVar("_Connect", bound=Connect)
+
+
+def read_committed(connect: _Connect) -> _Connect:
+    """Returns the connection with committed records only, unless the user has set the isolation level."""
+    if _ISOLATION in connect.settings:
+        return connect
+    return replace(connect, kafka=[f"{_ISOLATION}=read_committed", *(connect.kafka or [])])
+
+
 @contextmanager
 def connect_to(name: str, timeout_s: float) -> Iterator[Cluster]:
     """Connects to the cluster of a named connection. The end of the ``with`` block closes the connection.
@@ -219,7 +231,7 @@ def timeout_s(text: str) -> float:
     """Parses ``--timeout``, in seconds.
 
     Raises:
-        InvalidOption: if it is not a duration, or is shorter than 100 ms, in which no broker responds.
+        InvalidOption: if it is not a duration, is shorter than 100 ms, in which no broker responds, or longer than 1 hour.
 
     >>> timeout_s("500ms")
     0.5
@@ -227,4 +239,8 @@ def timeout_s(text: str) -> float:
     timeout_ms = parse_duration_ms(text, option="--timeout")
     if timeout_ms < _MIN_TIMEOUT_MS:
         raise InvalidOption(f"Option '--timeout' is '{text}'.", remedy=f"It must be at least {_MIN_TIMEOUT_MS}ms.")
+    if timeout_ms > _MAX_TIMEOUT_MS:
+        raise InvalidOption(
+            f"Option '--timeout' is '{text}'.", remedy=f"It must be at most {duration(_MAX_TIMEOUT_MS)}."
+        )
     return timeout_ms / 1_000

@@ -15,8 +15,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from streamgroups_cli.empty_values import reject_empty
 from streamgroups_cli.exits import Interrupted
+from streamgroups_cli.strict_values import check_values
 
 
 def lazy_app(help_: str, places: Mapping[str, str], **settings: Any) -> typer.Typer:
@@ -77,5 +77,5 @@ def _command(name: str, place: str) -> Any:
     else:
         holder.command(name)(found)
     command = typer.main.get_group(holder).commands[name]
-    reject_empty(command)
+    check_values(command)
     return command

@@ -22,9 +22,8 @@ from streamgroups.monitoring.monitor import Monitor, WatchedGroup
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.auditing import audit_groups
-from streamgroups_cli.connection import Connect, interval_s, timeout_s
+from streamgroups_cli.connection import Connect, interval_s, read_committed, timeout_s
 from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
-from streamgroups_cli.groups.auditing import read_committed
 from streamgroups_cli.groups.scope import GroupsOrAllArgument, named_groups
 from streamgroups_cli.groups.unlisted_groups import UnlistedGroups
 from streamgroups_cli.instance_log import open_log

@@ -270,7 +270,7 @@ def test_O2_ctrl_c_reports_the_written_records(
         (["flihgts"], 1, "Create it with: streamgroups topics create flihgts --partitions 4."),
         (["flights", "--json", "--key-separator", ":"], 2, "exclude each other"),
         (["flights", "--key-separator", ""], 2, "is empty"),
-        (["flights", "--rate", "0"], 2, "It must be more than 0."),
+        (["flights", "--rate", "0"], 2, "It must be at least 0.001."),
         (["flights", "nowhere.txt"], 2, "nowhere.txt cannot be read: No such file or directory."),
     ],
 )

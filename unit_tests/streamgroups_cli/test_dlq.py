@@ -219,6 +219,14 @@ def test_P4_aborted_letters_do_not_exist(dlq: CommandLine) -> None:
     assert letter(8).id not in ids(dlq("dlq", "list", DLQ, "-o", "json").out)
 
 
+def test_P4_a_given_isolation_level_is_used(dlq: CommandLine) -> None:
+    for level in ("read_committed", "read_uncommitted"):
+        result = dlq("dlq", "list", DLQ, "--kafka", f"kafka.Isolation.Level={level}")
+        assert result.code == 0, result.err
+        assert dlq.config is not None
+        assert dlq.config.get("isolation.level") == level
+
+
 def test_P4_show_contains_everything(dlq: CommandLine) -> None:
     result = dlq("dlq", "show", DLQ, LETTERS[1].id, LETTERS[3].id)
     assert result.code == 0

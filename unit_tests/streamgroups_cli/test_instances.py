@@ -177,6 +177,18 @@ def test_apply_reports_the_mistakes_of_all_files(instance: Instance) -> None:
     assert "contains no YAML file" in instance.apply().err
 
 
+def test_apply_names_a_directory_that_cannot_be_read(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", deny)
+    result = instance.apply()
+    assert (result.code, f"Directory '{instance.directory}' cannot be read: Permission denied." in result.err) == (
+        2,
+        True,
+    )
+
+
 def test_metrics_export_the_processors_of_an_instance(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     instance.declare("late")
     instance.apply("--execute")

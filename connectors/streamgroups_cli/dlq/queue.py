@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -28,7 +28,7 @@ from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import parse_time_ms
 from streamgroups_admin.cluster import Cluster
-from streamgroups_cli.connection import Connect, timeout_s
+from streamgroups_cli.connection import Connect, read_committed, timeout_s
 from streamgroups_cli.groups.scope import partitions_of
 from streamgroups_cli.output import print_message
 
@@ -241,8 +241,7 @@ class QueueOptions(Connect):
             StreamGroupsError: if the queue does not exist or is not accessible.
         """
         # Letters of an aborted batch do not exist.
-        connect = replace(self, kafka=["isolation.level=read_committed", *(self.kafka or [])])
-        with connect() as cluster:
+        with read_committed(self)() as cluster:
             if self.postgres is None:
                 yield TopicQueue(cluster, dlq, self.max_attempts)
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +25,7 @@ from streamgroups.positions import parse_time_ms
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_admin.groups.auditing import ReadLedger, Sources, audit_groups
-from streamgroups_cli.connection import Connect
+from streamgroups_cli.connection import Connect, read_committed
 from streamgroups_cli.exits import ExitCode
 from streamgroups_cli.groups.scope import all_groups_of
 from streamgroups_cli.options import with_options
@@ -149,11 +149,6 @@ def delta_ledger(uri: str, connection: str | None) -> ReadLedger:
     return lambda group_id, partitions: sink.read_ledger(group_id, partitions)[0]
 
 
-def read_committed(connect: Connect) -> Connect:
-    """Returns the connection with committed records only. An aborted transaction commits no offsets."""
-    return replace(connect, kafka=["isolation.level=read_committed", *(connect.kafka or [])])
-
-
 @with_options
 def audit(
     connect: Connect,
@@ -188,6 +183,7 @@ def audit(
     Exit code: 0 without a finding, 5 with a missing or double range, 4 if a part of the window is unknown.
     """
     sources = Sources(sink.read_ledger, tuple(dict.fromkeys(dlq or ())), other_consumers)
+    # An aborted transaction commits no offsets.
     with read_committed(connect)() as cluster:
         since_ms = 0 if since is None else parse_since_ms(since, cluster.now_ms())
         (found,) = audit_groups(cluster, [group], since_ms, sources)

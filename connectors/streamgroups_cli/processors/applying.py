@@ -86,10 +86,19 @@ def apply(
 def _paths(files: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in files:
-        if not path.is_dir():
+        try:
+            inside = (
+                sorted(it for it in path.iterdir() if it.suffix in _SUFFIXES and it.is_file())
+                if path.is_dir()
+                else None
+            )
+        except OSError as e:
+            raise InvalidOption(
+                f"Directory '{path}' cannot be read: {e.strerror}.", remedy="Check its permissions."
+            ) from e
+        if inside is None:
             found.append(path)
             continue
-        inside = sorted(it for it in path.iterdir() if it.suffix in _SUFFIXES and it.is_file())
         if not inside:
             raise InvalidOption(
                 f"Directory '{path}' contains no YAML file.", remedy="Name a directory with *.yaml files."

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from streamgroups.errors import GroupRejected, PartlyDone, StreamGroupsError
+from streamgroups.json_values import MAX_INT32
 from streamgroups.partitions import TopicDescription
 from streamgroups.shell_quoting import names as names_of
 from streamgroups.tables import Cell, Column, Table
@@ -21,6 +22,8 @@ from streamgroups_cli.connection import Connect
 from streamgroups_cli.options import name_values, with_options
 from streamgroups_cli.output import Output, OutputOption, emit_rows
 
+#: Kafka sends the number as int16.
+_MAX_REPLICAS = 2**15 - 1
 _COLUMNS = (Column("topic"), Column("partitions", right=True), Column("replicas", right=True), Column("result"))
 
 
@@ -30,13 +33,20 @@ def create(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="New topics.")],
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, metavar="N", help="Number of partitions. Default: that of the brokers."),
+        typer.Option(
+            "--partitions",
+            min=1,
+            max=MAX_INT32,
+            metavar="N",
+            help="Number of partitions. Default: that of the brokers.",
+        ),
     ] = None,
     replication_factor: Annotated[
         int | None,
         typer.Option(
             "--replication-factor",
             min=1,
+            max=_MAX_REPLICAS,
             metavar="N",
             help="Number of replicas of each partition. Default: that of the brokers.",
         ),

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from streamgroups_kafka.write.record_producer import RecordProducer
 
 
+#: The minimum number of records per second. Python cannot sleep for centuries.
+_MIN_RATE = 0.001
+
+
 def open_writer(config: ClientConfig, topic: str, timeout_s: float) -> RecordProducer:
     """Creates a producer for a real cluster. Tests replace this function."""
     from streamgroups_kafka.write.record_producer import RecordProducer
@@ -57,8 +61,8 @@ def produce(
 ) -> None:
     """Write records to an existing topic, one for each line."""
     separator = _separator(key_separator, json=json)
-    if rate is not None and not rate > 0:
-        raise InvalidOption(f"Option '--rate' is {rate:g}.", remedy="It must be more than 0.")
+    if rate is not None and not rate >= _MIN_RATE:
+        raise InvalidOption(f"Option '--rate' is {rate:g}.", remedy=f"It must be at least {_MIN_RATE}.")
     with ExitStack() as stack:
         lines: BinaryIO = sys.stdin.buffer if file is None else stack.enter_context(_opened(file))
         with connect() as cluster:

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from streamgroups.groups.reset_plan import parse_scope, require_bounds
+from streamgroups.json_values import MAX_INT32
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups_admin.cluster import Cluster
@@ -28,7 +29,8 @@ def tail(
     connect: Connect,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC[:0,1]", help="Topics, or partitions of them.")],
     last: Annotated[
-        int, typer.Option("--last", "-n", min=0, metavar="N", help="Number of records of each partition.")
+        int,
+        typer.Option("--last", "-n", min=0, max=MAX_INT32, metavar="N", help="Number of records of each partition."),
     ] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records; Ctrl-C ends it.")] = False,
     show: ShowOption = Show.auto,
