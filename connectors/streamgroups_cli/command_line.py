@@ -21,6 +21,7 @@ from streamgroups._version import __version__
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.extras import explained
 from streamgroups.printable import printable
+from streamgroups_cli import standard_output
 from streamgroups_cli.exits import ExitCode, Interrupted, exit_code
 from streamgroups_cli.lazy_commands import lazy_app
 from streamgroups_cli.output import SCHEMA_VERSION, is_json_requested, json_text
@@ -74,9 +75,13 @@ def run() -> None:
     """
     arguments = sys.argv[1:]
     as_json = is_json_requested(arguments)
+    standard_output.prepare()
     try:
         with _naming_extras():
-            sys.exit(app(standalone_mode=False))
+            code = app(standalone_mode=False)
+            # A full disk is an error of the command, and not of the exit of Python.
+            sys.stdout.flush()
+        sys.exit(code)
     except StreamGroupsError as e:
         error = e
     except Interrupted as e:
@@ -84,6 +89,13 @@ def run() -> None:
         if as_json:
             print(_as_json(e.error), file=sys.stderr)
         sys.exit(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of a pipe, such as head, has ended.
+        standard_output.drop()
+        sys.exit(ExitCode.ERROR)
+    except (OSError, UnicodeError) as e:
+        standard_output.drop()
+        error = standard_output.failure(e)
     except typer.Abort:
         error = StreamGroupsError("The command was interrupted.")
     except Exception as e:

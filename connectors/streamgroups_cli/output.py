@@ -23,6 +23,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.json_values import write_json
 from streamgroups.printable import printable
 from streamgroups.tables import Cell, Table, csv_line, plain_lines
+from streamgroups_cli import standard_output
 
 if TYPE_CHECKING:
     from rich.text import Text as RichText
@@ -102,13 +103,18 @@ def emit_rows(output: Output, name: str, table: Table, **facts: object) -> None:
 def json_text(document: Mapping[str, Any], *, indent: int | None = None) -> str:
     r"""Returns JSON in which every unprintable character is an escape, and ``NaN`` and infinite numbers are texts.
 
+    If standard output is not Unicode, each character that is not ASCII is an escape too.
+
     >>> print(json_text({"group": "é\x9b2J"}))
     {"group": "é\u009b2J"}
     """
     text = write_json(document, indent=indent)
-    if text.isprintable():
+    is_unicode = standard_output.is_unicode()
+    if text.isprintable() and (is_unicode or text.isascii()):
         return text
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    return "".join(
+        c if c == "\n" or (c.isprintable() and (is_unicode or c.isascii())) else json.dumps(c)[1:-1] for c in text
+    )
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:

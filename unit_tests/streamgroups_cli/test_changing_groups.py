@@ -353,6 +353,14 @@ def test_export_and_import_are_each_others_inverse(board: CommandLine, tmp_path:
     assert is_restored(board)
 
 
+def test_O1_an_export_of_a_topic_without_offsets_is_an_error(board: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.csv"
+    for options in (["--file", str(file)], ["--topic", "flights"]):
+        result = board("groups", "export", "board", "--topic", "flihgts", *options)
+        assert (result.code, result.out, file.exists()) == (1, "", False)
+        assert "Group 'board' has no committed offsets of 'flihgts'; nothing was written." in result.err
+
+
 def test_the_format_of_an_export_is_that_of_its_file_unless_another_is_named(
     board: CommandLine, tmp_path: Path
 ) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +16,7 @@ import typer
 
 from streamgroups._version import __version__
 from streamgroups.errors import DataLoss, PartitionsAdded, StreamGroupsError
+from streamgroups.partitions import TopicPartition
 from streamgroups_cli.command_line import app
 from streamgroups_cli.exits import ExitCode, exit_code
 from streamgroups_cli.output import is_json_requested
@@ -91,6 +96,56 @@ def test_O2_ctrl_c_is_one_object_on_standard_error(
     as_text, as_json = cli(*arguments), cli(*arguments, *JSON)
     assert (as_text.code, as_text.err, as_json.code) == (130, "", 130)
     assert json.loads(as_json.err)["error"]["message"] == "The command was interrupted."
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is a device of Linux")
+@pytest.mark.parametrize("arguments", [["--version"], ["metrics", "--dashboard"]])
+def test_O2_a_full_disk_is_an_error_without_a_traceback(arguments: list[str]) -> None:
+    command = [sys.executable, "-c", "from streamgroups_cli import main; main()", *arguments]
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert (result.returncode, result.stderr.decode()) == (
+        1,
+        "Error: The system has failed: No space left on device. Check the output of the command, its disk and permissions.\n",
+    )
+
+
+def test_O2_a_reader_that_has_ended_is_no_error() -> None:
+    command = [sys.executable, "-c", "from streamgroups_cli import main; main()", "metrics", "--dashboard"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=60)
+    finally:
+        os.close(writer)
+    assert (result.stderr, result.returncode) == (b"", 1)
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml", "csv"])
+def test_O2_a_name_is_printed_in_every_locale(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+    cli.cluster.create_topic("flights")
+    cli.cluster.commit("zürich", {TopicPartition("flights", 0): 0})
+    cli.cluster.commit("other", {TopicPartition("flights", 0): 0})
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    result = cli("groups", "list", "-o", output)
+    text = written.getvalue().decode()
+    assert (result.code, "other" in text, "zürich" in text) == (0, True, True), result.err
+    if output == "json":
+        assert [it["group"] for it in json.loads(text)["groups"]] == ["other", "zürich"]
+
+
+def test_O2_json_on_a_terminal_without_utf_8_is_ascii(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli.cluster.create_topic("flights")
+    cli.cluster.commit("zürich", {TopicPartition("flights", 0): 0})
+    written = io.BytesIO()
+    terminal = io.TextIOWrapper(written, encoding="ascii")
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert cli("groups", "list", "-o", "json").code == 0
+    assert json.loads(written.getvalue().decode("ascii"))["groups"][0]["group"] == "zürich"
+    assert cli("groups", "list").code == 0
+    assert b"z\\xfcrich" in written.getvalue()
 
 
 def test_a_result_is_the_same_whether_errors_are_json() -> None:

@@ -12,6 +12,7 @@ from types import MethodType
 from typing import Any
 
 import pytest
+import yaml
 
 from streamgroups.errors import BrokerUnreachable, NotAuthorized, StateUnreachable
 from streamgroups.fakes.instance_log import FakeInstanceLog
@@ -573,7 +574,7 @@ def test_list_and_status(instance: Instance, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("worker run", "contains no {arguments}"), ("'{arguments}", "is not a command line"), ("", "contains no")],
+    [("worker run", "contains no {arguments}"), ("'{arguments}", "is not a command line"), (" ", "contains no")],
 )
 def test_a_wrong_command_of_workers_is_rejected_at_the_start(instance: Instance, text: str, expected: str) -> None:
     result = instance("instance", "run", "board", "--worker-command", text)
@@ -604,6 +605,9 @@ def test_status_is_repeated_until_ctrl_c(instance: Instance, monkeypatch: pytest
     monkeypatch.setattr(time, "sleep", sleep)
     result = instance("instance", "status", "board", "--watch")
     assert (result.code, result.out.count("Instance 'board': manager")) == (0, 2)
+    waits.clear()
+    documents = list(yaml.safe_load_all(instance("instance", "status", "board", "--watch", "-o", "yaml").out))
+    assert [it["instance"] for it in documents] == ["board", "board"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, Links, t
 from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.printable import listed, printable
+from streamgroups.shell_quoting import command
 from streamgroups.times import utc
 from streamgroups_admin.groups.stored_files import read_links, read_offsets_file, write_new
 from streamgroups_cli.connection import Connect
@@ -95,6 +96,7 @@ def export(
         g: {tp: FiledOffset(c.next_offset, c.metadata) for tp, c in offsets.items() if is_in_scope(tp, scope)}
         for g, offsets in committed.items()
     }
+    _require_topics(scope, filed)
     by_name = Output.json if file is not None and file.suffix == ".json" else Output.csv
     as_json = (output or by_name) is Output.json
     text = to_json(filed, identities, made_at=now, why="an export") if as_json else to_csv(filed)
@@ -103,6 +105,19 @@ def export(
     else:
         write_new(file, text)
         print_message(f"{sum(map(len, filed.values()))} offsets were written to {file}")
+
+
+def _require_topics(scope: Mapping[str, frozenset[int] | None] | None, filed: FiledOffsets) -> None:
+    """Rejects a topic without an offset: a file without it would look complete."""
+    found = {tp.topic for offsets in filed.values() for tp in offsets}
+    missing = [topic for topic in scope or () if topic not in found]
+    if missing:
+        named = listed(map(repr, filed))
+        raise UnknownGroup(
+            f"Group {named} has no committed offsets of {listed(map(repr, missing))}; nothing was written.",
+            remedy=f"See: {command('groups describe', list(filed))}.",
+            group=next(iter(filed)) if len(filed) == 1 else None,
+        )
 
 
 @with_options

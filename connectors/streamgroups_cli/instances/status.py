@@ -53,6 +53,8 @@ def status(
                 sys.stdout.write(_CLEAR)
             if output is Output.table:
                 print(f"Instance '{name}': manager {found.manager}.\n")
+            if number and output is Output.yaml:
+                print("---")
             emit(output, document=lambda shown=found: document(shown), tables=lambda shown=found: tables(shown))  # type: ignore[misc]
             sys.stdout.flush()
 
