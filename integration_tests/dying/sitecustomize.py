@@ -393,7 +393,7 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
     "partition": {
         "streamgroups.query.available_offsets": [("AvailableOffsets.of", _of_controls("without_a_partition"))],
     },
-    "abort": {"streamgroups_spark.sinks.kafka": [("_abort", _of_controls("committed_instead"))]},
+    "abort": {"streamgroups_kafka.transactions.coordinator": [("_abort_failed", _of_controls("committed_instead"))]},
     "checksum": {
         "streamgroups_operators.store": [("pack", _of_controls("with_a_changed_segment"))],
         "streamgroups_operators.file_format": [("_check_body", _of_controls("unchecked"))],
