@@ -1,7 +1,7 @@
 """Standard output: its encoding, and errors of the disk or the pipe behind it.
 
 :mod:`streamgroups_cli.command_line` uses it. One name that the encoding of a terminal does not have would otherwise hide a
-whole list. Source: PEP 528, PEP 538; the note on SIGPIPE in Python's ``signal``.
+whole list. Source: PEP 528, PEP 538; the section about SIGPIPE in Python's ``signal``.
 """
 
 from __future__ import annotations

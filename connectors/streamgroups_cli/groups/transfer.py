@@ -108,7 +108,7 @@ def export(
 
 
 def _require_topics(scope: Mapping[str, frozenset[int] | None] | None, filed: FiledOffsets) -> None:
-    """Rejects a topic without an offset: a file without it would look complete."""
+    """Rejects a topic without an offset: the user has named it."""
     found = {tp.topic for offsets in filed.values() for tp in offsets}
     missing = [topic for topic in scope or () if topic not in found]
     if missing:
