@@ -17,6 +17,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
+from streamgroups.url_logins import without_logins
 from streamgroups_broker._cache import BOOTSTRAP_CHECKPOINT, KafkaJars, cache_root, kafka_jars
 from streamgroups_broker._java import Java
 from streamgroups_broker._properties import as_file, node_properties
@@ -28,8 +29,6 @@ MIRROR_VARIABLE = "STREAMGROUPS_MAVEN_REPOSITORY"
 _LOG4J_BRIDGE = "2.25.3"
 _RESOLVE_TIMEOUT_S = 900.0
 _FORMAT_TIMEOUT_S = 120.0
-#: The login in a URL. A password can contain an ``@``.
-_LOGIN = re.compile(r"(?<=://)[^\s/?#]+@")
 
 # Kafka's tools depend on Kafka Connect with a web server, which is unused here. It is half of the download.
 _EXCLUDED = (
@@ -218,19 +217,14 @@ def could_not_fetch(what: str, printed: str) -> EmbeddedBrokerError:
 
 
 def _problems(printed: str) -> str:
-    """Returns the missing modules, as Ivy printed them."""
-    printed = _without_logins(printed)
+    """Returns the missing modules, as Ivy printed them. Ivy prints the URL of the mirror, which can contain a login."""
+    printed = without_logins(printed)
     problems = re.findall(r":: (\S+#\S+;\S+: .+?)\s*(?:::)?$", printed, re.MULTILINE)
     problems += re.findall(
         r"^\s*(?:Server access error.*|\S*(?:Host|Connect|Http|SSL)\w*Exception.*)$", printed, re.MULTILINE
     )
     named = "; ".join(dict.fromkeys(problem.strip() for problem in problems[:4]))
     return named or " | ".join(printed.strip().splitlines()[-5:]) or "Ivy printed nothing"
-
-
-def _without_logins(printed: str) -> str:
-    """Masks the logins of URLs: that of the mirror is in its URL, and Ivy prints it."""
-    return _LOGIN.sub("***@", printed)
 
 
 def _ivy_jar() -> Path:
@@ -283,7 +277,7 @@ def write_bootstrap_checkpoint(jars: KafkaJars, java: Java) -> None:
         made = log_dir / BOOTSTRAP_CHECKPOINT
         if printed.returncode != 0 or not made.is_file():
             raise EmbeddedBrokerError(
-                f"Kafka's StorageTool failed: {_without_logins(printed.stdout + printed.stderr).strip()[-500:]}.",
+                f"Kafka's StorageTool failed: {without_logins(printed.stdout + printed.stderr).strip()[-500:]}.",
                 remedy="Try another Kafka version.",
             )
         shutil.copyfile(made, jars.bootstrap_checkpoint)

@@ -113,6 +113,7 @@ def test_a_failed_fetch_names_what_and_how_to_help() -> None:
     [
         "\tServer access error at url https://ann:hunter2@maven.example/org/a.pom (java.io.IOException: 401)",
         "java.net.UnknownHostException: https://ann:hun@ter2@maven.example",
+        "java.net.UnknownHostException: https://ann:hun/ter2@maven.example/maven2",
         "\n".join(["first", *["url=https://ann:hunter2@maven.example/org/a.pom is bad"] * 5]),
         "\t\t:: org.a#b;1: not found in https://hunter2@maven.example",
     ],
