@@ -40,6 +40,7 @@ _OPENING = re.compile(r"[bru]{0,2}(?P<escapes>\\*)(?P<quote>[\"'])", re.IGNORECA
 _SCALAR = re.compile(r"(?!(?:null|true|false|None|True|False)\b)[\w.+-]+(?=\s*[,}\]])")
 #: What can end a value without quotes. libpq reads the character after a backslash as a part of it.
 _STOP = re.compile(r"""(?P<quote>\\{0,7}["'])(?=[\s,:;)\]}]|$)|\\.|\s""", re.DOTALL)
+_AFTER_CLOSING = re.compile(r"[\s,:;.)\]}>]|$")
 _AFTER_VALUE = ",;.)]}>"
 _PLACEHOLDER = re.compile(r"""["'\\]*(?:\.{3}|…|\*{3})["'\\]*""")
 
@@ -161,18 +162,26 @@ def _end_of_quoted(text: str, name: int, opening: re.Match[str]) -> int:
     """The place after the closing quote: the first one with at most as many backslashes as the opening one.
 
     A ``repr`` doubles the backslashes of libpq. So the number of backslashes before a quote inside of the value can be even.
+    Two quotes are one character of the value. But if no later quote closes it, and the text around it is quoted too, the last two
+    are the ends of both.
     """
     mark, most = opening["quote"], len(opening["escapes"])
-    begin = opening.end()
+    begin, last_double = opening.end(), -1
     while (at := text.find(mark, begin)) >= 0:
         before = text[begin:at]
         escapes = len(before) - len(before.rstrip("\\"))
         is_doubled = most == escapes == 0 and text.startswith(mark, at + 1)
         if escapes <= most and not is_doubled:
             return at + 1
+        if is_doubled and not text[at + 2 : at + 3].isalnum():
+            last_double = at
         begin = at + (2 if is_doubled else 1)
-    # The text is truncated, or it is the closing quote of another text that ends with the sign.
-    return opening.start() if text.count(mark, 0, name) % 2 else len(text)
+    is_in_quotes = text.count(mark, 0, name) % 2 == 1
+    if is_in_quotes and last_double >= 0:
+        return last_double + 1
+    # The text is truncated, or the mark is the closing quote of another text that ends with the sign.
+    is_closing = is_in_quotes and _AFTER_CLOSING.match(text, opening.end())
+    return opening.start() if is_closing else len(text)
 
 
 def _end_of_word(text: str, name: int, begin: int, first: Mapping[str, int]) -> int:

@@ -139,6 +139,13 @@ def test_P4_no_character_of_a_quoted_or_escaped_value_stays(value: str, name: st
         ("password%3Dhunter2%26x", "password%3D***"),
         ("postgresql://ann:p@ss/w0rd@db", "postgresql://***@db"),
         ("password='hunter2 and the text is trunc", "password=***"),
+        ("bad 'host=db password='hunter2 and the text is trunc", "bad 'host=db password=***"),
+        ("Cannot connect with 'host=db user=ann password='hunter2''.", "Cannot connect with 'host=db user=ann password=***'."),
+        ("ValueError: bad conninfo 'password='hunter2''", "ValueError: bad conninfo 'password=***'"),
+        ("ValueError: bad conninfo 'password='hun''ter2''", "ValueError: bad conninfo 'password=***'"),
+        ("ValueError: bad conninfo 'password='hun''ter2", "ValueError: bad conninfo 'password=***"),
+        ("password='hun'' ter2 and the text is trunc", "password=***"),
+        ('bad JAAS "x required password="hunter2""', 'bad JAAS "x required password=***"'),
         ("password=b'hunter 2', x", "password=***, x"),
     ],
 )  # fmt: skip
