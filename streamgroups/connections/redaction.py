@@ -34,10 +34,17 @@ _LONGEST_NAME = 100
 _SIGNATURE = re.compile(r"(?:^|-)(?:sig|signature)$", re.IGNORECASE)
 _AUTHORIZATION = re.compile(r"authorization$", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(?:basic|bearer|token|apikey|negotiate)\s+|(?:digest|aws4\S+)\s[^\n]*", re.IGNORECASE)
-#: The beginning of a quoted value. In a text inside of a text, backslashes precede its quotes.
-_OPENING = re.compile(r"[bru]{0,2}(?P<escapes>\\*)(?P<quote>[\"'])", re.IGNORECASE)
-#: A value without quotes after a name with quotes, as in JSON. In a sentence about an option, other text follows.
-_SCALAR = re.compile(r"(?!(?:null|true|false|None|True|False)\b)[\w.+-]+(?=\s*[,}\]])")
+#: The beginning of a quoted value. In a text inside of a text, backslashes precede its quotes. A class can be around a value, as in
+#: ``SecretStr('x')``.
+_OPENING = re.compile(r"(?P<class>[\w.]+\((?:\w+=)?)?[bru]{0,2}(?P<escapes>\\*)(?P<quote>[\"'])", re.IGNORECASE)
+#: What is no value after a name with quotes and a colon: a constant, a sentence about an option, or a mapping.
+_NO_VALUE = re.compile(
+    r"""(?:null|true|false|None|True|False)(?=\\*["']|[\s,;}\])]|$)|[A-Z]?[a-z]*[ ][A-Za-z]+(?=[\s.,;!?)"']|$)
+    |\{\s*(?:\\*["']|\})""",
+    re.VERBOSE,
+)
+#: What ends a value after such a name. Otherwise, these signs are characters of the value.
+_END_OF_ITEM = re.compile(r""",(?=[\s"'\\{\[]|$)|[}\]](?=[\s,;.:)}\]"'\\]|$)""")
 #: What can end a value without quotes. libpq reads the character after a backslash as a part of it.
 _STOP = re.compile(r"""(?P<quote>\\{0,7}["'])(?=[\s,:;)\]}]|$)|\\.|\s""", re.DOTALL)
 _AFTER_CLOSING = re.compile(r"[\s,:;.)\]}>]|$")
@@ -148,14 +155,18 @@ def _end_of_value(text: str, found: re.Match[str], first: Mapping[str, int]) -> 
     begin = found.end()
     opening = _OPENING.match(text, begin)
     if opening is not None:
-        return _end_of_quoted(text, found.start(), opening)
+        end = _end_of_quoted(text, found.start(), opening)
+        if end > begin or not opening["class"]:
+            return end + (opening["class"] is not None and text.startswith(")", end))
     if _AUTHORIZATION.search(found["name"][-_LONGEST_NAME:]):
         credentials = _CREDENTIALS.match(text, begin)
         return begin if credentials is None else _end_of_word(text, found.start(), credentials.end(), first)
-    if found["quote"] and found["sign"] == ":":
-        scalar = _SCALAR.match(text, begin)
-        return begin if scalar is None else scalar.end()
-    return _end_of_word(text, found.start(), begin, first)
+    is_item = found["quote"] and found["sign"] == ":"
+    if is_item and _NO_VALUE.match(text, begin):
+        return begin
+    end = _end_of_word(text, found.start(), begin, first)
+    end_of_item = _END_OF_ITEM.search(text, begin, end) if is_item else None
+    return end if end_of_item is None else end_of_item.start()
 
 
 def _end_of_quoted(text: str, name: int, opening: re.Match[str]) -> int:

@@ -147,6 +147,18 @@ def test_P4_no_character_of_a_quoted_or_escaped_value_stays(value: str, name: st
         ("password='hun'' ter2 and the text is trunc", "password=***"),
         ('bad JAAS "x required password="hunter2""', 'bad JAAS "x required password=***"'),
         ("password=b'hunter 2', x", "password=***, x"),
+        ('"sasl.password": hunter2', '"sasl.password": ***'),
+        ('"sasl.password": hunter2\n"host": a', '"sasl.password": ***\n"host": a'),
+        ("'sasl.password': hunter2 user: ann", "'sasl.password': *** user: ann"),
+        ("""KeyError: "'sasl.password': hunter2\"""", """KeyError: "'sasl.password': ***\""""),
+        ("""{"cfg": "{'password':hunter2}"}""", """{"cfg": "{'password':***}"}"""),
+        ('{"password":p@ss/w0rd!x}', '{"password":***}'),
+        ('{"password":p,a}b]c,"user":"ann"}', '{"password":***,"user":"ann"}'),
+        ("[{'password': hun#ter2}, {'user': ann}]", "[{'password': ***}, {'user': ann}]"),
+        ("{'password': nullify, 'user': null}", "{'password': ***, 'user': null}"),
+        ("'password=hun('", "'password=***'"),
+        ("{'sasl.password': SecretStr('hun ter2')}", "{'sasl.password': ***}"),
+        ("Client(password=Secret(value='hun ter2'), user='ann')", "Client(password=***, user='ann')"),
     ],
 )  # fmt: skip
 def test_P4_values_are_replaced(text: str, expected: str) -> None:
@@ -166,6 +178,11 @@ def test_P4_values_are_replaced(text: str, expected: str) -> None:
         "abfss://container@account.dfs.core.windows.net/x:y@z",
         "http://proxy:8080/a@b and key=('id',) and access_key_id=AKIA",
         '{"password": null, "user": "ann"}',
+        "[{'password':None}]",
+        '"password": null',
+        '{"sasl.password": {"env": "KAFKA_PASSWORD"}}',
+        "Option 'kafka.sasl.password': must be set",
+        "'sasl.password': The value is missing. Option 'x': a\n'sasl.password': field required",
     ],
 )
 def test_P4_texts_without_secrets_are_unchanged(text: str) -> None:
