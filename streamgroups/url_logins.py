@@ -7,6 +7,10 @@ path, and shows it.
 A colon before the first slash that is not the colon of a port begins a password, if an ``@`` follows. The password ends at the
 last ``@``: a mask that is too long hides a part of the path, and one that is too short shows a part of the password. A password of
 digits before a slash cannot be distinguished from a port. A bucket has no port.
+
+White space ends a URL after its host and port. Otherwise it is a character of a password, whose ``@`` follows in the same line. A
+password of digits before white space cannot be distinguished from a port, either. In a sentence, white space after an ``@`` ends a
+URL in any case: encode it in a password that contains both.
 """
 
 from __future__ import annotations
@@ -27,6 +31,10 @@ _LONGEST_SCHEME = 40
 _SIGN = "://"
 _END_OF_HOST = re.compile(r"[/?#]")
 _SPACE = re.compile(r"\s")
+_LINE = re.compile(r"[\r\n]")
+#: What can follow a host in a sentence, or in a URL of JDBC.
+_PUNCTUATION = ";,.:!)>}'\"…"
+_PARAMETERS = re.compile(r"[;\\]")
 #: A quote with its backslashes. Their number is limited, so that a text has few kinds of quotes.
 _QUOTE = re.compile(r"""\\{0,7}["']""")
 _HOST = r"(?:\[[\w:.%]+\]|[\w.%-]+)(?::\d{1,5})?"
@@ -87,7 +95,7 @@ def without_login(url: str, *, keeps_user: bool = False) -> str:
 
 
 def without_logins(text: str) -> str:
-    """Returns a text with ``***`` for each login in its URLs. A URL ends at white space, or at its closing quote.
+    """Returns a text with ``***`` for each login in its URLs. A URL ends at its closing quote, or at white space after its host.
 
     The cost grows with the length of the text only.
 
@@ -96,6 +104,8 @@ def without_logins(text: str) -> str:
 
     >>> without_logins("GET https://ann:p@ss/w0rd@idp/token failed at http://proxy:8080/a@b")
     'GET https://***@idp/token failed at http://proxy:8080/a@b'
+    >>> without_logins("http://host:8080 failed for ann@corp"), without_logins("http://ann:p w@host:8080")
+    ('http://host:8080 failed for ann@corp', 'http://***@host:8080')
     """
     pieces, at = [], 0
     for login in _logins_in(text):
@@ -109,7 +119,9 @@ def _login_of(url: str) -> _Login | None:
     if whole is None:
         return None
     scheme = whole[0].rstrip("/").strip().removesuffix(":").rpartition(":")[2]
-    return _login_at(url, whole.end(), len(url), url.rfind("@"), scheme)
+    begin, space = whole.end(), _SPACE.search(url, whole.end())
+    end = space.start() if space and _is_host(url, begin, space.start(), scheme) else len(url)
+    return _login_at(url, begin, end, url.rfind("@", begin, end), scheme)
 
 
 def first_quotes(text: str) -> dict[str, int]:
@@ -133,15 +145,19 @@ def _logins_in(text: str) -> list[_Login]:
     if _SIGN not in text or "@" not in text:
         return []
     ats, first, closing = [it.start() for it in re.finditer("@", text)], first_quotes(text), _closing_quotes(text)
-    found, word, sign = [], 0, text.find(_SIGN)
+    found, word, line, sign = [], 0, 0, text.find(_SIGN)
     while sign >= 0:
         begin = sign + len(_SIGN)
-        if begin >= word:
-            space = _SPACE.search(text, begin)
-            word = space.start() if space else len(text)
-        end = min(word, *(_next(closing[kind], begin, word) for kind in closing if first[kind] < sign), word)
+        word = word if begin < word else _end_of(_SPACE, text, begin)
+        line = line if begin < line else _end_of(_LINE, text, begin)
+        limit = min([line, *(_next(closing[kind], begin, line) for kind in closing if first[kind] < sign)])
         before = _SCHEME.search(text[max(0, sign - _LONGEST_SCHEME) : sign])
-        login = _login_at(text, begin, end, ats[bisect_left(ats, end) - 1], before[0] if before else "")
+        scheme, end = before[0] if before else "", min(word, limit)
+        at = _next(ats, begin, limit)
+        if end <= at < limit and not _is_host(text, begin, end, scheme):
+            # The password contains white space.
+            end = min(_end_of(_SPACE, text, at), limit)
+        login = _login_at(text, begin, end, _last(ats, begin, end), scheme)
         found += [login] if login is not None else []
         sign = text.find(_SIGN, begin if login is None else login.end)
     return found
@@ -161,6 +177,28 @@ def _next(places: list[int], begin: int, otherwise: int) -> int:
     return places[at] if at < len(places) else otherwise
 
 
+def _last(places: list[int], begin: int, end: int) -> int:
+    """The last place from ``begin`` and before ``end``; -1 without one."""
+    at = bisect_left(places, end)
+    return places[at - 1] if at and places[at - 1] >= begin else -1
+
+
+def _end_of(separator: re.Pattern[str], text: str, begin: int) -> int:
+    found = separator.search(text, begin)
+    return found.start() if found else len(text)
+
+
+def _is_host(text: str, begin: int, space: int, scheme: str) -> bool:
+    """Returns whether hosts and ports are between the two slashes and white space, and not a user and a part of a password."""
+    slash = _END_OF_HOST.search(text, begin, space)
+    hosts = _PARAMETERS.split(text[begin : slash.start() if slash else space], maxsplit=1)[0].rstrip(_PUNCTUATION)
+    return _is_plain(hosts, scheme.lower())
+
+
+def _is_plain(hosts: str, scheme: str) -> bool:
+    return ":" not in hosts or (scheme not in _OF_BUCKETS and _HOSTS.fullmatch(hosts) is not None)
+
+
 def _login_at(text: str, begin: int, end: int, last: int, scheme: str) -> _Login | None:
     """The login of the URL whose host or login begins at a place.
 
@@ -177,8 +215,7 @@ def _login_at(text: str, begin: int, end: int, last: int, scheme: str) -> _Login
         return None
     slash = _END_OF_HOST.search(text, begin, end)
     user, at, hosts = text[begin : slash.start() if slash else end].rpartition("@")
-    is_plain = ":" not in hosts or (scheme not in _OF_BUCKETS and _HOSTS.fullmatch(hosts))
-    if ":" in user or not is_plain:
+    if ":" in user or not _is_plain(hosts, scheme):
         return _Login(begin, last, has_password=True)
     if user and at and scheme not in _OF_CONTAINERS:
         return _Login(begin, begin + len(user), has_password=False)

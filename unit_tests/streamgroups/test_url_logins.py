@@ -52,6 +52,14 @@ def test_P4_no_character_of_a_password_stays_in_a_text(scheme: str, password: st
         "host:9092/a@b",
         "/data/a:b@c",
         "SASL_SSL://host:9092",
+        "http://host:8080; retry as ann@corp",
+        "http://host:8080: timeout for user ann@corp.example in db",
+        "http://host failed at 12:30 for ann@corp",
+        "http://host failed at 12:30/a:b@c",
+        "https://[::1]:8081, other:8082 (ann@corp)",
+        "jdbc:sqlserver://host:1433;databaseName=x failed: ann@corp",
+        "s3://bucket: forbidden for ann@corp",
+        "s3://bucket/dir failed: ann@corp",
         "",
     ],
 )
@@ -59,6 +67,26 @@ def test_S10_a_url_without_a_login_is_unchanged(url: str) -> None:
     assert not has_login(url)
     assert not has_password(url)
     assert without_login(url) == without_logins(url) == url
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Ask ann@corp: http://host:8080 failed", None),
+        ("Failed http://host:8080: timeout for user ann@corp.example in db", None),
+        ("Failed 'http://host:8080' for user ann@corp", None),
+        ("Failed http://host:port\nAsk ann@corp", None),
+        ("a@b http://x:1 http://ann:p/w@db", "a@b http://x:1 http://***@db"),
+        ("Failed http://ann:pa ss@db: wrong", "Failed http://***@db: wrong"),
+        ("Failed 'http://ann:pa s s@db' for ann@corp", "Failed 'http://***@db' for ann@corp"),
+        ("Failed http://ann:pa s s@db/x as bob@corp", "Failed http://***@db/x as bob@corp"),
+        ("Failed s3://key:12 3@bucket/x", "Failed s3://***@bucket/x"),
+        ("Failed http://ann:p/w s@db", "Failed http://***@db"),
+    ],
+)
+def test_P4_a_login_ends_in_the_text_of_its_url(text: str, expected: str | None) -> None:
+    assert without_logins(text) == (expected or text)
+    assert has_password(text) == (expected is not None)
 
 
 def test_S10_a_user_is_no_password() -> None:
