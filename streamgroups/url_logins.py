@@ -8,9 +8,9 @@ A colon before the first slash that is not the colon of a port begins a password
 last ``@``: a mask that is too long hides a part of the path, and one that is too short shows a part of the password. A password of
 digits before a slash cannot be distinguished from a port. A bucket has no port.
 
-White space ends a URL after its host and port. Otherwise it is a character of a password, whose ``@`` follows in the same line. A
-password of digits before white space cannot be distinguished from a port, either. In a sentence, white space after an ``@`` ends a
-URL in any case: encode it in a password that contains both.
+White space, or the quote that encloses a URL, ends it after its host and port. Otherwise they are characters of a password, whose
+``@`` follows in the same line. A password of digits before white space cannot be distinguished from a port, either. In a sentence,
+white space after an ``@`` ends a URL in any case: encode it in a password that contains both.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def without_login(url: str, *, keeps_user: bool = False) -> str:
 
 
 def without_logins(text: str) -> str:
-    """Returns a text with ``***`` for each login in its URLs. A URL ends at its closing quote, or at white space after its host.
+    """Returns a text with ``***`` for each login in its URLs. A URL ends at white space or its closing quote, after its host.
 
     The cost grows with the length of the text only.
 
@@ -150,13 +150,14 @@ def _logins_in(text: str) -> list[_Login]:
         begin = sign + len(_SIGN)
         word = word if begin < word else _end_of(_SPACE, text, begin)
         line = line if begin < line else _end_of(_LINE, text, begin)
-        limit = min([line, *(_next(closing[kind], begin, line) for kind in closing if first[kind] < sign)])
+        quotes = [places for kind, places in closing.items() if first[kind] < sign]
         before = _SCHEME.search(text[max(0, sign - _LONGEST_SCHEME) : sign])
-        scheme, end = before[0] if before else "", min(word, limit)
-        at = _next(ats, begin, limit)
-        if end <= at < limit and not _is_host(text, begin, end, scheme):
-            # The password contains white space.
-            end = min(_end_of(_SPACE, text, at), limit)
+        scheme, at = before[0] if before else "", _next(ats, begin, line)
+        end = min([word, *(_next(it, begin, word) for it in quotes)])
+        if end <= at < line and not _is_host(text, begin, end, scheme):
+            # The password contains white space or a quote.
+            space = _end_of(_SPACE, text, at)
+            end = min([space, *(_next(it, at, space) for it in quotes)])
         login = _login_at(text, begin, end, _last(ats, begin, end), scheme)
         found += [login] if login is not None else []
         sign = text.find(_SIGN, begin if login is None else login.end)

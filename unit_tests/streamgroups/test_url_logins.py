@@ -82,6 +82,8 @@ def test_S10_a_url_without_a_login_is_unchanged(url: str) -> None:
         ("Failed 'http://ann:pa s s@db' for ann@corp", "Failed 'http://***@db' for ann@corp"),
         ("Failed http://ann:pa s s@db/x as bob@corp", "Failed http://***@db/x as bob@corp"),
         ("Failed s3://key:12 3@bucket/x", "Failed s3://***@bucket/x"),
+        ("Failed 'http://ann:pa'?s@db' for ann@corp", "Failed 'http://***@db' for ann@corp"),
+        ('Failed "http://ann:pa", s@db" for ann@corp', 'Failed "http://***@db" for ann@corp'),
         ("Failed http://ann:p/w s@db", "Failed http://***@db"),
     ],
 )
@@ -107,8 +109,25 @@ def test_S10_any_text_has_a_result(text: str, scheme: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["://", "://a", "a:", "'://a", "://a:b/", "://@", "x://a@b/", "[:", "a,", "://a:1,", "://[::1],", "://a:b ", "://a: ",
-     "file://a:b ", "://a:b\n", "://a:b;"]
+    "part",
+    [
+        "://",
+        "://a",
+        "a:",
+        "'://a",
+        "://a:b/",
+        "://@",
+        "x://a@b/",
+        "[:",
+        "a,",
+        "://a:1,",
+        "://[::1],",
+        "://a:b ",
+        "://a: ",
+        "file://a:b ",
+        "://a:b\n",
+        "://a:b;",
+    ],
 )
 @pytest.mark.parametrize("form", ["{}", "{}@", "x://{}@", "x://{}"])
 def test_P4_the_cost_grows_with_the_length(part: str, form: str) -> None:
