@@ -47,6 +47,8 @@ _NO_VALUE = re.compile(
 _END_OF_ITEM = re.compile(r""",(?=[\s"'\\{\[]|$)|[}\]](?=[\s,;.:)}\]"'\\]|$)""")
 #: What can end a value without quotes. libpq reads the character after a backslash as a part of it.
 _STOP = re.compile(r"""(?P<quote>\\{0,7}["'])(?=[\s,:;)\]}]|$)|\\.|\s""", re.DOTALL)
+#: A quote inside of a quoted value of a shell: ``'x'"'"'y'`` and ``'x'\''y'``.
+_CONCATENATED = re.compile(r"""'(?:\\*"\\*'\\*"|\\+')\\*'""")
 _AFTER_CLOSING = re.compile(r"[\s,:;.)\]}>]|$")
 _AFTER_VALUE = ",;.)]}>"
 _PLACEHOLDER = re.compile(r"""["'\\]*(?:\.{3}|…|\*{3})["'\\]*""")
@@ -154,10 +156,17 @@ def _end_of_value(text: str, found: re.Match[str], first: Mapping[str, int]) -> 
     """
     begin = found.end()
     opening = _OPENING.match(text, begin)
-    if opening is not None:
-        end = _end_of_quoted(text, found.start(), opening)
-        if end > begin or not opening["class"]:
-            return end + (opening["class"] is not None and text.startswith(")", end))
+    if opening is None:
+        return _end_of_unquoted(text, found, first)
+    end = _end_of_quoted(text, found.start(), opening)
+    if opening["class"] is None:
+        return end
+    return max(end + text.startswith(")", end), _end_of_unquoted(text, found, first))
+
+
+def _end_of_unquoted(text: str, found: re.Match[str], first: Mapping[str, int]) -> int:
+    """The place after a value without quotes around it; the place where it begins, if it is missing."""
+    begin = found.end()
     if _AUTHORIZATION.search(found["name"][-_LONGEST_NAME:]):
         credentials = _CREDENTIALS.match(text, begin)
         return begin if credentials is None else _end_of_word(text, found.start(), credentials.end(), first)
@@ -181,6 +190,9 @@ def _end_of_quoted(text: str, name: int, opening: re.Match[str]) -> int:
     while (at := text.find(mark, begin)) >= 0:
         before = text[begin:at]
         escapes = len(before) - len(before.rstrip("\\"))
+        if (concatenated := _CONCATENATED.match(text, at)) is not None:
+            begin = concatenated.end()
+            continue
         is_doubled = most == escapes == 0 and text.startswith(mark, at + 1)
         if escapes <= most and not is_doubled:
             return at + 1
