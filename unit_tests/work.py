@@ -5,7 +5,6 @@ Used by the tests of parsers and of steps whose input an untrusted client choose
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -58,6 +57,7 @@ def duration_ratio(call: Callable[[str], object], text: Callable[[int], str], le
 
     >>> duration_ratio(str.upper, lambda length: "a" * length, 500_000, enough=12) < 12
     True
+    >>> import re
     >>> duration_ratio(re.compile("a*b").findall, lambda length: "a" * length, 1_000, enough=12) > 12
     True
     """

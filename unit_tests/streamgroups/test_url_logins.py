@@ -73,10 +73,10 @@ def test_S10_a_url_without_a_login_is_unchanged(url: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Ask ann@corp: http://host:8080 failed", None),
+        ("As ann@corp: http://host:8080 failed", None),
         ("Failed http://host:8080: timeout for user ann@corp.example in db", None),
         ("Failed 'http://host:8080' for user ann@corp", None),
-        ("Failed http://host:port\nAsk ann@corp", None),
+        ("Failed http://host:port\nWrite to ann@corp", None),
         ("a@b http://x:1 http://ann:p/w@db", "a@b http://x:1 http://***@db"),
         ("Failed http://ann:pa ss@db: wrong", "Failed http://***@db: wrong"),
         ("Failed 'http://ann:pa s s@db' for ann@corp", "Failed 'http://***@db' for ann@corp"),
