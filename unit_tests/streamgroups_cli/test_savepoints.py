@@ -411,7 +411,7 @@ def test_an_incomplete_savepoint_is_not_restored(world: World) -> None:
     text = record.read_text()
     record.unlink()
     result = world.restore(id_, "--group", "next", "--execute")
-    assert (result.code, "was not completed" in result.err) == (3, True)
+    assert (result.code, "was not completed" in result.err) == (1, True)
     listed = json.loads(world.cli("savepoint", "list", str(world.to), "-o", "json").out)["savepoints"]
     assert [it["status"] for it in listed] == ["incomplete"]
     for other in (
@@ -433,7 +433,7 @@ def test_a_savepoint_is_deleted_with_execute_only(world: World) -> None:
     assert world.cli("savepoint", "delete", str(world.to), id_, "--execute").code == 0
     assert not (world.to / id_).exists()
     gone = world.cli("savepoint", "delete", str(world.to), id_, "--execute")
-    assert (gone.code, "does not exist" in gone.err) == (3, True)
+    assert (gone.code, "does not exist" in gone.err) == (1, True)
     assert world.cli("savepoint", "show", str(world.to), "../board").code == 2
 
 
