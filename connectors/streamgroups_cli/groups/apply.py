@@ -120,8 +120,8 @@ def carry_out(
         links: the undo file that the change reverts, or that of the change that it completes.
 
     Raises:
-        InvalidOption: with ``strict``, if an offset is outside of its partition.
-        GroupRejected: see :func:`~streamgroups_cli.groups.reset_states.require_states`.
+        GroupRejected: with ``strict``, if an offset is outside of its partition; and see
+            :func:`~streamgroups_cli.groups.reset_states.require_states`.
         PartitionsAdded: see :func:`~streamgroups_cli.groups.reset_states.require_no_added`.
         PartlyDone: see :func:`apply`.
     """

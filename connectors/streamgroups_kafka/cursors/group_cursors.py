@@ -157,7 +157,7 @@ class GroupCursors:
                 characters, at most 1,494 bytes as JSON. Kafka's tools show it.
             type: the starting position of a new group: ``TRIM_HORIZON``, ``AT_TIME`` or ``LATEST``. A group with
                 committed offsets continues there. Partitions that were added since start at the earliest offset (G2).
-            time: for ``AT_TIME``: a datetime with its offset from UTC, ISO 8601, or milliseconds since the epoch.
+            time: for ``AT_TIME``: a datetime, ISO 8601, or milliseconds since the epoch. Without a time zone it is UTC.
             commit_on_get: whether a request commits the messages of the previous request. Otherwise call
                 :meth:`consumer_commit`.
             lease_timeout_ms: the time without requests after which the instance leaves its group, in milliseconds (G6).
