@@ -8,6 +8,7 @@ libpq's parameters (18); the settings of Confluent's registry client.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from urllib.parse import unquote
 
 from streamgroups.url_logins import has_password
@@ -83,3 +84,12 @@ def secret_parameter(value: str) -> str | None:
         return "password"
     names = _PARAMETER.findall(unquote(value))
     return next((name for name in names if _NAME.search(name)), None)
+
+
+def secrets_in(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the values of options that no error may contain.
+
+    >>> secrets_in({"AWS_REGION": "eu-west-1", "AWS_SECRET_ACCESS_KEY": "hunter2"})
+    ('hunter2',)
+    """
+    return tuple(value for name, value in options.items() if is_secret(name, value))

@@ -270,8 +270,8 @@ def test_a_broker_that_goes_away_in_the_middle(board: CommandLine, monkeypatch: 
     assert "1 of 2 partitions were moved. Not moved: flights-1 of group 'board'. No broker answers." in result.err
 
 
-def test_O2_ctrl_c_in_the_middle_names_the_rest(board: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changing, "PARTITIONS_PER_COMMIT", 1)
+def interrupt_second_change(board: CommandLine) -> None:
+    """Ctrl-C arrives before the second commit."""
     changes = iter([None, KeyboardInterrupt()])
 
     def interrupt() -> None:
@@ -279,6 +279,11 @@ def test_O2_ctrl_c_in_the_middle_names_the_rest(board: CommandLine, monkeypatch:
             raise interrupted
 
     board.admin.before_change = interrupt
+
+
+def test_O2_ctrl_c_in_the_middle_names_the_rest(board: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changing, "PARTITIONS_PER_COMMIT", 1)
+    interrupt_second_change(board)
     result = board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute")
     assert (result.code, committed(board)) == (130, {P0: 10, P1: 6})
     assert (
@@ -296,13 +301,7 @@ def test_O2_ctrl_c_with_json_is_the_error_of_a_partial_change(
     board: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changing, "PARTITIONS_PER_COMMIT", 1)
-    changes = iter([None, KeyboardInterrupt()])
-
-    def interrupt() -> None:
-        if (interrupted := next(changes, None)) is not None:
-            raise interrupted
-
-    board.admin.before_change = interrupt
+    interrupt_second_change(board)
     result = board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute", "-o", "json")
     error = json.loads(result.err.splitlines()[-1])["error"]
     assert (result.code, error["code"]) == (130, "partly_done")

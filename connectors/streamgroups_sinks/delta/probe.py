@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from streamgroups.connections.secret_names import is_secret
+from streamgroups.connections.secret_names import secrets_in
 from streamgroups.connections.variants import DeltaConnection
 from streamgroups.doctor.check_results import CheckResult, ok, problem
 from streamgroups.errors import StreamGroupsError
@@ -41,7 +41,7 @@ def probe_location(connection: DeltaConnection, tables: Sequence[str], *, writes
     options = dict(storage_options_of(connection, {}, connection.location))
     location = connection.location
     addresses = {table: address_in(connection, table) for table in tables}
-    with translating("reading", location, lambda: _secrets(options)):
+    with translating("reading", location, lambda: secrets_in(options)):
         store = Store(location, options)
         count = len(store.names())
     found = [ok("read", f"{location} can be listed.", f"{count} entries")]
@@ -57,7 +57,7 @@ def probe_location(connection: DeltaConnection, tables: Sequence[str], *, writes
 
 def _table(table: str, address: str, options: dict[str, str]) -> CheckResult:
     try:
-        with translating("reading", address, lambda: _secrets(options)):
+        with translating("reading", address, lambda: secrets_in(options)):
             version = DeltaTable(address, storage_options=options).version()
     except StreamGroupsError as e:
         return problem("table", e.what, e.remedy)
@@ -67,7 +67,7 @@ def _table(table: str, address: str, options: dict[str, str]) -> CheckResult:
 def _write(store: Store, location: str, options: dict[str, str]) -> CheckResult:
     name, rows = f"_streamgroups_test_{uuid.uuid4().hex}", pa.table({"n": [1]})
     try:
-        with translating("writing to", location, lambda: _secrets(options)):
+        with translating("writing to", location, lambda: secrets_in(options)):
             store.write_parquet(name, rows)
             same = store.read_parquet(name) == rows
             store.delete(name)
@@ -82,7 +82,7 @@ def _commit(location: str, options: dict[str, str]) -> CheckResult:
     """Commits from several writers at once. Each of them requests the same version, and only one may get it."""
     address = f"{location.rstrip('/')}/_streamgroups_test_{uuid.uuid4().hex}"
     try:
-        with translating("committing to", location, lambda: _secrets(options)):
+        with translating("committing to", location, lambda: secrets_in(options)):
             try:
                 version = _version_after_commits(address, options)
             finally:
@@ -109,7 +109,3 @@ def _version_after_commits(address: str, options: dict[str, str]) -> int:
         for done in [pool.submit(write_deltalake, table, rows, mode="append") for table in tables]:
             done.result()
     return DeltaTable(address, storage_options=options).version()
-
-
-def _secrets(options: dict[str, str]) -> tuple[str, ...]:
-    return tuple(value for name, value in options.items() if is_secret(name, value))

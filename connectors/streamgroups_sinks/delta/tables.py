@@ -22,7 +22,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from streamgroups.connections.secret_names import is_secret
+from streamgroups.connections.secret_names import secrets_in
 from streamgroups.errors import LedgerConflict, SinkRejected
 from streamgroups_sinks.delta.expressions import generated_columns
 from streamgroups_sinks.delta.schema_conversion import Fit, as_delta, check_partition_columns, fit, nullable
@@ -77,7 +77,7 @@ class Target:
 
     def secrets(self) -> tuple[str, ...]:
         """Returns the texts that no error may contain."""
-        return tuple(value for name, value in self.storage_options.items() if is_secret(name, value))
+        return secrets_in(self.storage_options)
 
     def translating(self, doing: str) -> AbstractContextManager[None]:
         """See :func:`streamgroups_sinks.delta.store_errors.translating`."""
